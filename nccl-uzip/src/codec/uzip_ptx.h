@@ -1,0 +1,154 @@
+// SPDX-FileCopyrightText: Copyright (c) 2026 the nccl-uzip authors
+// SPDX-License-Identifier: Apache-2.0
+//
+// Everything of the codec that is PTX, or differs between the GPU and the warp emulator: global memory accesses and warp
+// reductions. Warp intrinsics that CUDA has as functions (__shfl_sync, __ballot_sync, __byte_perm, ...) are called by their
+// names; the emulator defines them.
+
+#ifndef UZIP_PTX_H_
+#define UZIP_PTX_H_
+
+#include <stdint.h>
+
+#include "uzip_format.h"
+
+#if defined(__CUDACC__)
+#define UZIP_DEV __device__ __forceinline__
+#define UZIP_UNROLL _Pragma("unroll")
+#define UZIP_NO_UNROLL _Pragma("unroll 1")
+#else
+#include <string.h>
+
+#include "cuda_emu.h"
+#define UZIP_DEV inline
+#define UZIP_UNROLL
+#define UZIP_NO_UNROLL
+#endif
+
+static constexpr uint32_t kUzipFullWarp = 0xffffffffu;
+
+// --- Global memory -------------------------------------------------------------------------------------------------------
+//
+// Slots are written by another processor while this kernel runs, so they are read with volatile loads: plain or non-coherent
+// ones may hit a stale line in L1. User buffers are read the same way, as upstream's Simple protocol does.
+
+struct alignas(8) UzipPair {
+  uint32_t w[2];
+};
+struct alignas(16) UzipQuad {
+  uint32_t w[4];
+};
+
+#if defined(__CUDACC__)
+
+UZIP_DEV size_t uzipGlobal(void const* ptr) { return __cvta_generic_to_global(ptr); }
+
+UZIP_DEV uint32_t uzipLoadByte(void const* ptr) {
+  uint32_t v;
+  asm volatile("ld.volatile.global.u8 %0, [%1];" : "=r"(v) : "l"(uzipGlobal(ptr)) : "memory");
+  return v;
+}
+UZIP_DEV uint32_t uzipLoadHalf(void const* ptr) {
+  uint16_t v;
+  asm volatile("ld.volatile.global.u16 %0, [%1];" : "=h"(v) : "l"(uzipGlobal(ptr)) : "memory");
+  return v;
+}
+UZIP_DEV uint32_t uzipLoadWord(void const* ptr) {
+  uint32_t v;
+  asm volatile("ld.volatile.global.u32 %0, [%1];" : "=r"(v) : "l"(uzipGlobal(ptr)) : "memory");
+  return v;
+}
+UZIP_DEV UzipPair uzipLoadPair(void const* ptr) {
+  UzipPair v;
+  asm volatile("ld.volatile.global.v2.u32 {%0,%1}, [%2];" : "=r"(v.w[0]), "=r"(v.w[1]) : "l"(uzipGlobal(ptr)) : "memory");
+  return v;
+}
+UZIP_DEV UzipQuad uzipLoadQuad(void const* ptr) {
+  UzipQuad v;
+  asm volatile("ld.volatile.global.v4.u32 {%0,%1,%2,%3}, [%4];"
+               : "=r"(v.w[0]), "=r"(v.w[1]), "=r"(v.w[2]), "=r"(v.w[3])
+               : "l"(uzipGlobal(ptr))
+               : "memory");
+  return v;
+}
+UZIP_DEV void uzipStoreByte(void* ptr, uint32_t v) {
+  asm volatile("st.global.u8 [%0], %1;" ::"l"(uzipGlobal(ptr)), "r"(v) : "memory");
+}
+UZIP_DEV void uzipStoreHalf(void* ptr, uint32_t v) {
+  asm volatile("st.global.u16 [%0], %1;" ::"l"(uzipGlobal(ptr)), "h"(uint16_t(v)) : "memory");
+}
+UZIP_DEV void uzipStoreWord(void* ptr, uint32_t v) {
+  asm volatile("st.global.u32 [%0], %1;" ::"l"(uzipGlobal(ptr)), "r"(v) : "memory");
+}
+UZIP_DEV void uzipStorePair(void* ptr, UzipPair v) {
+  asm volatile("st.global.v2.u32 [%0], {%1,%2};" ::"l"(uzipGlobal(ptr)), "r"(v.w[0]), "r"(v.w[1]) : "memory");
+}
+UZIP_DEV void uzipStoreQuad(void* ptr, UzipQuad v) {
+  asm volatile("st.global.v4.u32 [%0], {%1,%2,%3,%4};" ::"l"(uzipGlobal(ptr)), "r"(v.w[0]), "r"(v.w[1]), "r"(v.w[2]), "r"(v.w[3])
+               : "memory");
+}
+
+#else  // the emulator: every access is to ordinary memory of this process
+
+template <typename V>
+inline V uzipEmuLoad(void const* ptr) {
+  V v;
+  memcpy(&v, ptr, sizeof(V));
+  return v;
+}
+template <typename V>
+inline void uzipEmuStore(void* ptr, V v) {
+  memcpy(ptr, &v, sizeof(V));
+}
+inline uint32_t uzipLoadByte(void const* ptr) { return uzipEmuLoad<uint8_t>(ptr); }
+inline uint32_t uzipLoadHalf(void const* ptr) { return uzipEmuLoad<uint16_t>(ptr); }
+inline uint32_t uzipLoadWord(void const* ptr) { return uzipEmuLoad<uint32_t>(ptr); }
+inline UzipPair uzipLoadPair(void const* ptr) { return uzipEmuLoad<UzipPair>(ptr); }
+inline UzipQuad uzipLoadQuad(void const* ptr) { return uzipEmuLoad<UzipQuad>(ptr); }
+inline void uzipStoreByte(void* ptr, uint32_t v) { uzipEmuStore(ptr, uint8_t(v)); }
+inline void uzipStoreHalf(void* ptr, uint32_t v) { uzipEmuStore(ptr, uint16_t(v)); }
+inline void uzipStoreWord(void* ptr, uint32_t v) { uzipEmuStore(ptr, v); }
+inline void uzipStorePair(void* ptr, UzipPair v) { uzipEmuStore(ptr, v); }
+inline void uzipStoreQuad(void* ptr, UzipQuad v) { uzipEmuStore(ptr, v); }
+
+#endif
+
+// --- Warp reductions -----------------------------------------------------------------------------------------------------
+//
+// One instruction from sm_80 on (redux.sync), five shuffles before.
+
+#if defined(__CUDA_ARCH__) && __CUDA_ARCH__ < 800
+UZIP_DEV uint32_t uzipWarpAdd(uint32_t v) {
+  UZIP_UNROLL
+  for (int d = 16; d > 0; d >>= 1) v += __shfl_xor_sync(kUzipFullWarp, v, d);
+  return v;
+}
+UZIP_DEV uint32_t uzipWarpMax(uint32_t v) {
+  UZIP_UNROLL
+  for (int d = 16; d > 0; d >>= 1) v = max(v, __shfl_xor_sync(kUzipFullWarp, v, d));
+  return v;
+}
+UZIP_DEV uint32_t uzipWarpOr(uint32_t v) {
+  UZIP_UNROLL
+  for (int d = 16; d > 0; d >>= 1) v |= __shfl_xor_sync(kUzipFullWarp, v, d);
+  return v;
+}
+#else
+UZIP_DEV uint32_t uzipWarpAdd(uint32_t v) { return __reduce_add_sync(kUzipFullWarp, v); }
+UZIP_DEV uint32_t uzipWarpMax(uint32_t v) { return __reduce_max_sync(kUzipFullWarp, v); }
+UZIP_DEV uint32_t uzipWarpOr(uint32_t v) { return __reduce_or_sync(kUzipFullWarp, v); }
+#endif
+
+// Sum of v over the lanes below this one; *total gets the sum over all lanes.
+UZIP_DEV uint32_t uzipWarpScan(uint32_t v, uint32_t lane, uint32_t* total) {
+  uint32_t sum = v;
+  UZIP_UNROLL
+  for (uint32_t d = 1; d < 32; d <<= 1) {
+    uint32_t below = __shfl_up_sync(kUzipFullWarp, sum, d);
+    if (lane >= d) sum += below;
+  }
+  *total = __shfl_sync(kUzipFullWarp, sum, 31);
+  return sum - v;
+}
+
+#endif  // UZIP_PTX_H_
