@@ -194,7 +194,8 @@ UZIP_DEV void uzipRankBins(uint32_t lane, uint32_t binsA, uint32_t binsB, uint32
   uint32_t mine = 0;
   UZIP_UNROLL
   for (int k = 0; k < 4; k++) {
-    if (int(bin & 3) == k) mine = (bin & 8) ? sums[2 * k + 1] : sums[2 * k];
+    uint32_t low = sums[2 * k], high = sums[2 * k + 1];
+    if (int(bin & 3) == k) mine = low ^ ((low ^ high) & (0u - (bin >> 3)));
   }
   mine = ((bin & 4) ? mine >> 16 : mine & 0xffffu) * 16 + (15 - bin);
   uint32_t rank = 0;
@@ -336,7 +337,7 @@ UZIP_DEV uint32_t uzipEncodeTile(uint32_t lane, uint32_t const (&exps)[8], UzipW
     }
     words = at + 3 * words3 + (n4 + 3) / 4;
     if (words < UZIP_TILE_RAW_WORDS) {
-      if (lane < 2) stage[lane] = head[lane];
+      if (lane < 2) stage[lane] = lane == 0 ? head[0] : head[1];
       stage[UZIP_TILE_HEAD_WORDS + lane] = p0;
       stage[UZIP_TILE_HEAD_WORDS + 32 + lane] = p1;
       if (lane < words3) {
