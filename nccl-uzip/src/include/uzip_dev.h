@@ -47,7 +47,7 @@ struct ncclUzipDevComm {
   struct ncclUzipGroupStats* statsHost;  // the same, host memory mapped into the device
   struct ncclUzipErrorRecord* error;     // host memory mapped into the device
   uint32_t typeMask;                     // bit t set: payloads of uzipType t are encoded
-  uint32_t statsOn;
+  uint32_t errorClaim;                   // 0 until a block has claimed the error record
 };
 
 #endif  // UZIP_DEV_H_
