@@ -128,12 +128,13 @@ class Primitives<T, RedOp, Fan, Direct, ProtoUzip<SlicePerChunk, StepPerSlice, U
     if (nthreads == WARP_SIZE) __syncwarp();
     else barrier_sync(15 - group, nthreads);
   }
-  __device__ void subBarrier() {
+  __device__ static __forceinline__ void workersBarrier(int nworkers, int name) {
     if (nworkers == WARP_SIZE) __syncwarp();
-    else barrier_sync(15 - group - (nworkers != nthreads ? 1 : 0), nworkers);
+    else barrier_sync(name, nworkers);
   }
+  __device__ int workersBarrierName() { return 15 - group - (nworkers != nthreads ? 1 : 0); }
+  __device__ void subBarrier() { workersBarrier(nworkers, workersBarrierName()); }
 
-  __device__ UzipWarpScratch* warpScratch() { return (UzipWarpScratch*)ncclScratchForWarp(tidInBlock / WARP_SIZE); }
   __device__ UzipSliceShm* sliceShm() {
     static_assert(sizeof(UzipWarpScratch) + sizeof(UzipSliceShm) <= 3072, "must fit a warp's scratch on every arch");
     return (UzipSliceShm*)((char*)ncclScratchForWarp((tidInBlock - tid) / WARP_SIZE) + sizeof(UzipWarpScratch));
@@ -219,7 +220,7 @@ class Primitives<T, RedOp, Fan, Direct, ProtoUzip<SlicePerChunk, StepPerSlice, U
     return arg < UZIP_TYPE_COUNT ? uint32_t(arg) : uint32_t(UZIP_TYPE_NONE);
   }
 
-  __device__ void writeHeader(char* slot, uint32_t codec, uint32_t type, uint32_t slotFlags, uint32_t rawBytes, uint32_t wireBytes,
+  __device__ static void writeHeader(char* slot, uint32_t codec, uint32_t type, uint32_t slotFlags, uint32_t rawBytes, uint32_t wireBytes,
                               uint32_t varBytes, uint32_t tailBytes, uint64_t tail) {
     UzipQuad a = {{UZIP_MAGIC, codec | type << 8 | slotFlags << 16 | tailBytes << 24, rawBytes, wireBytes}};
     UzipQuad b = {{varBytes, 0, uint32_t(tail), uint32_t(tail >> 32)}};
@@ -343,22 +344,13 @@ class Primitives<T, RedOp, Fan, Direct, ProtoUzip<SlicePerChunk, StepPerSlice, U
       wireBytes = framed ? UZIP_HEADER_BYTES : rawBytes;
       if (framed && tid == 0) writeHeader(shm->outSlot, UZIP_CODEC_RAW, 0, UZIP_SLOT_POISON, rawBytes, UZIP_HEADER_BYTES, 0, 0, 0);
     } else if (inKind == kUzipPlain && outKind == kUzipPlain) {
-      reduceCopy<Unroll, RedOp, T, 0, Recv + Src, Recv * MaxRecv + Src, 0, Send + Dst, Send * MaxSend + Dst, PreOp && Src ? 1 : 0>(
-          tid, nworkers, ncclShmem.groups[group].redOpArgs, postOp, Recv * fan.nrecv() + Src, ncclShmem.groups[group].srcs,
-          Send * fan.nsend() + Dst, ncclShmem.groups[group].dsts, nelts);
+      plainSlice<Recv, Send, Src, Dst, PreOp>(tid, nworkers, group, nelts, postOp);
       if (framed && tid == 0) writeHeader(shm->outSlot, UZIP_CODEC_RAW, 0, 0, rawBytes, wireBytes, 0, 0, 0);
     } else {
-      uint32_t const type = !Bytes ? uint32_t(TypeOfT) : inKind == kUzipLevels ? shm->inType : sendType();
-      uint32_t const mode = (inKind == kUzipLevels ? 1u : 0u) | (forward ? 4u : outKind == kUzipLevels ? 2u : 0u);
-      if (!Bytes) {
-        wireBytes = tileSlice<Bytes ? int(UZIP_TYPE_BF16) : TypeOfT, Recv, Send, Src, Dst, PreOp>(shm, mode, framed, rawBytes, postOp);
-      } else if (type == UZIP_TYPE_BF16) {
-        wireBytes = tileSlice<UZIP_TYPE_BF16, Recv, Send, Src, Dst, PreOp>(shm, mode, framed, rawBytes, postOp);
-      } else if (type == UZIP_TYPE_F16) {
-        wireBytes = tileSlice<UZIP_TYPE_F16, Recv, Send, Src, Dst, PreOp>(shm, mode, framed, rawBytes, postOp);
-      } else {
-        wireBytes = tileSlice<UZIP_TYPE_F32, Recv, Send, Src, Dst, PreOp>(shm, mode, framed, rawBytes, postOp);
-      }
+      uint32_t const type = inKind == kUzipLevels ? shm->inType : Bytes ? sendType() : uint32_t(TypeOfT);
+      SliceArgs const args = {shm, tid, nworkers, group, workersBarrierName(), rawBytes, inKind == kUzipLevels,
+                              outKind == kUzipLevels && !forward, forward, framed, postOp};
+      wireBytes = TileSlice<TypeOfT, Recv, Send, Src, Dst, PreOp>::run(type, args);
     }
 
     if (Send && (flags & RoleWaitSend) && outKind == kUzipLevels && !forward) {
@@ -386,6 +378,43 @@ class Primitives<T, RedOp, Fan, Direct, ProtoUzip<SlicePerChunk, StepPerSlice, U
     }
     return wireBytes;
   }
+
+  // What the functions below need to know of a slice. They are out of line: a call a slice costs nothing, and each gets all
+  // registers to itself instead of spilling together with the ring's state.
+  struct SliceArgs {
+    UzipSliceShm* shm;
+    int tid, nworkers, group, workersBarrier;
+    uint32_t rawBytes;
+    bool inLevels;   // the incoming slice is compressed
+    bool outLevels;  // the outgoing one is to be
+    bool forward;    // the incoming bytes are passed on as they are
+    bool framed;     // the outgoing link is framed
+    bool postOp;
+  };
+
+  // Neither side is compressed: what Simple does.
+  template <int Recv, int Send, int Src, int Dst, bool PreOp>
+  __device__ static __noinline__ void plainSlice(int tid, int nworkers, int group, int nelts, bool postOp) {
+    reduceCopy<Unroll, RedOp, T, 0, Recv + Src, Recv + Src, 0, Send + Dst, Send + Dst, PreOp && Src ? 1 : 0>(
+        tid, nworkers, ncclShmem.groups[group].redOpArgs, postOp, Recv + Src, ncclShmem.groups[group].srcs, Send + Dst,
+        ncclShmem.groups[group].dsts, nelts);
+  }
+
+  // Compressed on at least one side. The type is known at compile time for reductions; the bytes of copy collectives carry any.
+  template <int Type, int Recv, int Send, int Src, int Dst, bool PreOp>
+  struct TileSlice {
+    __device__ static __forceinline__ uint32_t run(uint32_t, SliceArgs const& args) {
+      return tileSlice<Type, Recv, Send, Src, Dst, PreOp>(args);
+    }
+  };
+  template <int Recv, int Send, int Src, int Dst, bool PreOp>
+  struct TileSlice<UZIP_TYPE_NONE, Recv, Send, Src, Dst, PreOp> {
+    __device__ static __forceinline__ uint32_t run(uint32_t type, SliceArgs const& args) {
+      return type == UZIP_TYPE_BF16  ? tileSlice<UZIP_TYPE_BF16, Recv, Send, Src, Dst, PreOp>(args)
+             : type == UZIP_TYPE_F16 ? tileSlice<UZIP_TYPE_F16, Recv, Send, Src, Dst, PreOp>(args)
+                                     : tileSlice<UZIP_TYPE_F32, Recv, Send, Src, Dst, PreOp>(args);
+    }
+  };
 
   // Bytes of a refused slice: zeros for the user, and for a neighbour on an unframed link.
   template <int Send, int Dst>
@@ -468,7 +497,7 @@ class Primitives<T, RedOp, Fan, Direct, ProtoUzip<SlicePerChunk, StepPerSlice, U
 
   // Operand order of reduceCopy: the local input first, then the peer; preOp on the input alone.
   template <int Words, int Recv, int Src, bool PreOp>
-  __device__ __forceinline__ void reduceValues(RedOp redFn, uint32_t const* in, bool postOp, uint32_t* v) {
+  __device__ static __forceinline__ void reduceValues(RedOp redFn, uint32_t const* in, bool postOp, uint32_t* v) {
     UZIP_UNROLL
     for (int q = 0; q < Words / 4; q++) {
       BytePack<16> acc, other;
@@ -486,8 +515,8 @@ class Primitives<T, RedOp, Fan, Direct, ProtoUzip<SlicePerChunk, StepPerSlice, U
   }
 
   // A tile's entry and the place of its variable part in the slot, from the table. False when they are impossible.
-  __device__ __forceinline__ bool locateTile(UzipSliceShm const* shm, char const* in, uint32_t tiles, uint32_t tile, uint32_t lane,
-                                             uint32_t* entry, uint32_t* at) {
+  __device__ static __forceinline__ bool locateTile(UzipSliceShm const* shm, char const* in, uint32_t tiles, uint32_t tile,
+                                                    uint32_t lane, uint32_t* entry, uint32_t* at) {
     uint32_t const group0 = tile & ~(UZIP_TILES_PER_GROUP - 1);
     uint32_t const mine = group0 + lane < tiles ? uzipLoadHalf(in + uzipOffTable(tiles) + 2 * (group0 + lane)) : 0;
     uint32_t const base = uzipLoadWord(in + uzipOffGroups() + 4 * (tile / UZIP_TILES_PER_GROUP));
@@ -500,7 +529,8 @@ class Primitives<T, RedOp, Fan, Direct, ProtoUzip<SlicePerChunk, StepPerSlice, U
 
   // Brings a tile's variable part into the warp's stage. With Forward, also into the same place of the next slot.
   template <bool Forward>
-  __device__ __forceinline__ void fetchTile(char const* from, char* to, uint32_t words, uint32_t lane, UzipWarpScratch* scratch) {
+  __device__ static __forceinline__ void fetchTile(char const* from, char* to, uint32_t words, uint32_t lane,
+                                                   UzipWarpScratch* scratch) {
     uint32_t w[8];
     UZIP_UNROLL
     for (int i = 0; i < 8; i++) w[i] = i * 32 + lane < words ? uzipLoadWord(from + 4 * (i * 32 + lane)) : 0;
@@ -515,17 +545,18 @@ class Primitives<T, RedOp, Fan, Direct, ProtoUzip<SlicePerChunk, StepPerSlice, U
     __syncwarp();
   }
 
-  // Slices that are compressed on at least one side. mode: 1 the incoming slice is compressed, 2 the outgoing one is to be,
-  // 4 the incoming bytes are passed on. Returns the bytes on the wire.
   template <int Type, int Recv, int Send, int Src, int Dst, bool PreOp>
-  __device__ __forceinline__ uint32_t tileSlice(UzipSliceShm* shm, uint32_t mode, bool framed, uint32_t rawBytes, bool postOp) {
+  __device__ static __noinline__ uint32_t tileSlice(SliceArgs const& args) {
     using Front = UzipFront<Type>;
     constexpr uint32_t ElementBytes = Front::Words / 2;
     constexpr uint32_t FixedBytes = Type == UZIP_TYPE_BF16 ? 1024 : Type == UZIP_TYPE_F16 ? 1408 : 3072;
+    UzipSliceShm* const shm = args.shm;
+    int const tid = args.tid, nworkers = args.nworkers, group = args.group;
     uint32_t const lane = tid % WARP_SIZE, warp = tid / WARP_SIZE, nwarps = nworkers / WARP_SIZE;
-    uint32_t const elems = rawBytes / ElementBytes;
+    uint32_t const rawBytes = args.rawBytes, elems = rawBytes / ElementBytes;
     uint32_t const tiles = uzipTiles(elems);
-    bool const inLevels = Recv && (mode & 1), outLevels = Send && (mode & 2), forward = Recv && Send && !Src && (mode & 4);
+    bool const inLevels = Recv && args.inLevels, outLevels = Send && args.outLevels, framed = Send && args.framed;
+    bool const forward = Recv && Send && !Src && args.forward, postOp = args.postOp;
     char const* const in = Recv ? shm->inSlot : nullptr;
     char* const out = Send ? shm->outSlot : nullptr;
     char const* const inPlain = Recv ? (char const*)ncclShmem.groups[group].srcs[Src] : nullptr;
@@ -534,7 +565,7 @@ class Primitives<T, RedOp, Fan, Direct, ProtoUzip<SlicePerChunk, StepPerSlice, U
     char* const dst = Dst ? (char*)ncclShmem.groups[group].dsts[0] : nullptr;
     uint32_t const srcUnit = Src ? unitOf<Type>(src) : 16, dstUnit = Dst ? unitOf<Type>(dst) : 16;
     uint32_t const offFixed = uzipOffFixed(tiles), offVar = offFixed + tiles * FixedBytes;
-    UzipWarpScratch* const scratch = warpScratch();
+    UzipWarpScratch* const scratch = (UzipWarpScratch*)ncclScratchForWarp(threadIdx.x / WARP_SIZE);
     RedOp redFn(ncclShmem.groups[group].redOpArgs);
     uint32_t varWords = 0;  // of the rounds before this one
 
@@ -615,7 +646,7 @@ class Primitives<T, RedOp, Fan, Direct, ProtoUzip<SlicePerChunk, StepPerSlice, U
         // Every warp adds up the same sizes; the next round uses the other row, so one barrier a round suffices.
         uint16_t* const row = shm->words[(first / nwarps) & 1];
         if (lane == 0) row[warp] = uint16_t(outEntry & UZIP_TILE_WORDS_MASK);
-        subBarrier();
+        workersBarrier(nworkers, args.workersBarrier);
         uint32_t const words = lane < nwarps ? row[lane] : 0;
         uint32_t const before = varWords + uzipWarpAdd(lane < warp ? words : 0);
         varWords += uzipWarpAdd(words);
@@ -637,8 +668,8 @@ class Primitives<T, RedOp, Fan, Direct, ProtoUzip<SlicePerChunk, StepPerSlice, U
 
     // Bytes behind the last whole element; only copy collectives have any.
     uint64_t tail = 0;
-    uint32_t const tailBytes = Bytes ? rawBytes % ElementBytes : 0;
-    if (Bytes && tailBytes != 0 && tid == 0) {
+    uint32_t const tailBytes = rawBytes % ElementBytes;
+    if (tailBytes != 0 && tid == 0) {
       uint32_t const end = rawBytes - tailBytes;
       for (uint32_t i = 0; i < tailBytes; i++) {
         uint32_t b = uzipLoadByte(Src ? src + end + i : inLevels ? in + offsetof(uzipSlotHeader, tail) + i : inPlain + end + i);
@@ -651,7 +682,7 @@ class Primitives<T, RedOp, Fan, Direct, ProtoUzip<SlicePerChunk, StepPerSlice, U
     if (!Send) return rawBytes;
     if (forward) return shm->inWireBytes;
     if (!framed) return rawBytes;
-    if (inLevels && !outLevels) subBarrier();  // `bad` of every warp; with outLevels the rounds' barriers did
+    if (inLevels && !outLevels) workersBarrier(nworkers, args.workersBarrier);  // `bad` of every warp; with outLevels the rounds' barriers did
     bool const bad = inLevels && shm->bad != 0;
     uint32_t const wireBytes =
         bad ? UZIP_HEADER_BYTES : outLevels ? offVar + 4 * varWords : UZIP_HEADER_BYTES + rawBytes;
