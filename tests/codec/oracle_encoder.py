@@ -3,8 +3,8 @@
 """A slow encoder of UZIP slots, written from docs/FORMAT.md alone, that can make any legal tile.
 
 The format leaves an encoder choices: the kind of a tile, the ranking of its exponents, how far down a value is sent.
-The device code always chooses alike; this encoder lets the caller choose, so that decoders meet what they otherwise would
-not.
+The device code always chooses alike; this encoder lets the caller choose, so that decoders meet what they would
+not otherwise.
 """
 
 from __future__ import annotations
@@ -59,7 +59,7 @@ class Ranking:
 
 @dataclass
 class TilePlan:
-    """How to code a tile. `level_of`, (symbol, lowest level) -> level 1 to 4, may send a value further down than needed."""
+    """How to code a tile. `level_of`, (symbol, lowest level) -> level 1 to 4, may send a value deeper than needed."""
 
     kind: int | None = None
     ranking: Ranking | None = None
