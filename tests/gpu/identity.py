@@ -12,7 +12,7 @@ communicator framed none.
     python3 tests/gpu/identity.py --full --resume              # everything, continuing an earlier result file
     python3 tests/gpu/identity.py --ranks 3 --config c2b0t0 --item 'single|all_reduce:bf16:sum:1025:0:random:0:7'
 
-Exit status: 0 all equal; 1 a difference, an error or a hang; 2 bad arguments; 3 time limit reached, go on with --resume.
+Exit status: 0 all equal; 1 a difference, an error or a hang; 2 bad arguments; 3 stopped by --limit, go on with --resume.
 """
 
 from __future__ import annotations
@@ -42,7 +42,7 @@ import ranks as launcher
 ROOT = Path(__file__).resolve().parents[2]
 GUARD = 512  # bytes before, between and behind regions; a multiple of every element size and of 16
 POISON = 0xA5
-ITEM_TIMEOUT_S = 60.0
+ITEM_TIMEOUT_S = 30.0
 CHECK_EVERY = 64  # items between agreements of the ranks whether to go on
 MAX_FAILURES = 20  # per part and rank; more say nothing new
 _INF, _NAN = float("inf"), float("nan")
@@ -662,6 +662,7 @@ def main(argv: list[str] | None = None) -> int:
     document |= identity
     document["command"] = " ".join(sys.argv)
     wanted = sum(len(args.config) or len(plan.configs(args.mode, r)) for r in args.ranks)
+    had = len(document["parts"])
     end = time.time() + args.limit
     with launcher.terminate_as_interrupt():
         mps = launcher.mps_daemon() if args.device == "cuda" else contextlib.nullcontext({})
@@ -673,6 +674,9 @@ def main(argv: list[str] | None = None) -> int:
     items = sum(document["items"].values())
     print(f"{done} of {wanted} parts, {items} items, {document['failures']} failures; {args.json}")
     if document["failures"]:
+        return 1
+    if done < wanted and done == had:
+        print(f"error: not one part ended within --limit {args.limit:.0f} s; give it more")
         return 1
     return 0 if done >= wanted else 3
 
