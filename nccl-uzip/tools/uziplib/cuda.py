@@ -11,6 +11,7 @@ import subprocess
 import sys
 from dataclasses import dataclass
 from pathlib import Path
+from typing import Literal, overload
 
 from .common import ROOT, Failure, run, say
 
@@ -41,8 +42,12 @@ class Toolkit:
         return next((self.home / d for d in ("lib64", "lib") if (self.home / d / "libcudart_static.a").is_file()))
 
 
-def find_toolkit() -> Toolkit:
-    """CUDA_HOME, else nvcc on PATH, else /usr/local/cuda, else the wheels in .venv (installed when missing)."""
+@overload
+def find_toolkit(install: Literal[True] = ...) -> Toolkit: ...
+@overload
+def find_toolkit(install: bool) -> Toolkit | None: ...
+def find_toolkit(install: bool = True) -> Toolkit | None:
+    """CUDA_HOME, else nvcc on PATH, else /usr/local/cuda, else the wheels in .venv, installed there or None."""
     given = os.environ.get("CUDA_HOME")
     if given:
         return _toolkit(Path(given), f"CUDA_HOME={given}")
@@ -50,7 +55,8 @@ def find_toolkit() -> Toolkit:
     for home in (_home_of(found) if found else None, Path("/usr/local/cuda")):
         if home and not _missing(home):
             return _toolkit(home, str(home))
-    return _toolkit(_from_wheels(), "CUDA wheels in .venv")
+    wheels = _from_wheels(install)
+    return _toolkit(wheels, "CUDA wheels in .venv") if wheels else None
 
 
 def gencode(archs: list[str]) -> str:
@@ -61,16 +67,15 @@ def find_archs(toolkit: Toolkit) -> list[str]:
     """CUDA_ARCHS (`90` or `80;90`), else those of the GPUs present, else 90."""
     given = os.environ.get("CUDA_ARCHS", "")
     archs = [arch for arch in re.split(r"[;, ]+", given) if arch] or _present() or [DEFAULT_ARCH]
-    known = run([toolkit.nvcc, "--list-gpu-code"]).decode().split()
+    known = re.findall(r"^sm_(\d+)$", run([toolkit.nvcc, "--list-gpu-code"]).decode(), re.MULTILINE)
+    usable = sorted((arch for arch in known if int(arch) >= MIN_ARCH), key=int)
     for arch in archs:
-        number = re.fullmatch(r"(\d+)[af]?", arch)
-        if not number or f"sm_{arch}" not in known or int(number[1]) < MIN_ARCH:
-            usable = [k.removeprefix("sm_") for k in known if int(re.sub(r"\D", "", k)) >= MIN_ARCH]
+        if arch not in usable:
             raise Failure(
                 f"CUDA_ARCHS: {arch!r} is not an architecture that CUDA {toolkit.version} and nccl-uzip support; "
                 f"choose from {' '.join(usable)}, separated by ;"
             )
-    return sorted(dict.fromkeys(archs), key=lambda arch: (int(re.sub(r"\D", "", arch)), arch))
+    return sorted(dict.fromkeys(archs), key=int)
 
 
 def _present() -> list[str]:
@@ -79,9 +84,7 @@ def _present() -> list[str]:
     done = subprocess.run(
         ["nvidia-smi", "--query-gpu=compute_cap", "--format=csv,noheader"], capture_output=True, text=True, check=False
     )
-    return re.findall(r"^(\d+)\.(\d+)$", done.stdout, re.MULTILINE) and [
-        major + minor for major, minor in dict.fromkeys(re.findall(r"^(\d+)\.(\d+)\s*$", done.stdout, re.MULTILINE))
-    ]
+    return ["".join(pair) for pair in re.findall(r"^(\d+)\.(\d+)\s*$", done.stdout, re.MULTILINE)]
 
 
 def _home_of(nvcc: str) -> Path | None:
@@ -111,7 +114,7 @@ def _toolkit(home: Path, what: str) -> Toolkit:
     return Toolkit(home.resolve(), f"{release[1]}.{release[2]}")
 
 
-def _from_wheels() -> Path:
+def _from_wheels(install: bool) -> Path | None:
     venv = Path(os.environ.get("UZIP_VENV") or ROOT / ".venv")
     python = venv / "bin" / "python"
     no_way = (
@@ -120,9 +123,13 @@ def _from_wheels() -> Path:
         + ", ".join(WHEELS)
     )
     if not python.is_file():
+        if not install:
+            return None
         raise Failure(no_way.format(f"{venv} does not exist (`make venv` makes it)"))
     site = run([python, "-c", "import sysconfig; print(sysconfig.get_paths()['purelib'])"]).decode().strip()
     home = Path(site) / "nvidia" / "cu13"
+    if _missing(home) and not install:
+        return None
     if _missing(home):
         say(f"no nvcc on this machine: installing CUDA's compiler wheels into {venv} ...")
         wheels = os.environ.get("WHEELS")
