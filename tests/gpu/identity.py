@@ -12,7 +12,7 @@ communicator framed none.
     python3 tests/gpu/identity.py --full --resume              # everything, continuing an earlier result file
     python3 tests/gpu/identity.py --ranks 3 --config c2b0t0 --item 'single|all_reduce:bf16:sum:1025:0:random:0:7'
 
-Exit status: 0 all equal; 1 a difference, an error or a hang; 2 bad arguments; 3 stopped by --limit, go on with --resume.
+Exit status: 0 all equal; 1 a difference, an error or a hang; 2 bad arguments; 3 stopped by --limit, see --resume
 """
 
 from __future__ import annotations
@@ -652,11 +652,12 @@ def main(argv: list[str] | None = None) -> int:
     if args.worker:
         return worker_main(args)
     document: dict[str, Any] = {"parts": {}}
-    identity = {"mode": args.mode, "seed": args.seed, "functions": args.functions, "machine": describe_machine(args)}
+    identity = {name: getattr(args, name) for name in ("mode", "seed", "functions", "category", "env", "item")}
+    identity["machine"] = describe_machine(args)
     if args.resume and args.json.is_file():
         document = json.loads(args.json.read_text())
         if any(document.get(k) != v for k, v in identity.items()):
-            print(f"error: {args.json} is of another library, machine, seed or mode: remove it or leave --resume out")
+            print(f"error: {args.json} is of another library, machine or plan: remove it or leave --resume out")
             return 2
         document["parts"] = {t: p for t, p in document["parts"].items() if p["complete"]}
     document |= identity
