@@ -63,6 +63,10 @@ class Bad:
     error: int
     why: str
     tile: int | None = None
+    also: int | None = None  # another error that applies as well
+
+    def errors(self) -> list[str]:
+        return [ERRORS[e] for e in (self.error, self.also) if e is not None]
 
 
 def elements_of(ftype: FloatType, symbols: np.ndarray, seed: int) -> bytes:
@@ -181,7 +185,8 @@ def must_refuse() -> dict[str, Bad]:
 
     def header(name: str, error: int, why: str, slot: bytes = base, **fields: Any) -> None:
         h = dataclasses.replace(Header.unpack(slot), **fields)
-        bad[name] = Bad(h.pack() + slot[32:], n, error, why)
+        poison = ERR_POISON if h.flags & 1 and error != ERR_POISON else None
+        bad[name] = Bad(h.pack() + slot[32:], n, error, why, also=poison)
 
     header("magic-zero", ERR_MAGIC, "memory that was never written", magic=0)
     header("magic-letters", ERR_MAGIC, "other letters", magic=0x00015A54)
@@ -364,7 +369,7 @@ def files() -> dict[str, bytes]:
             for name, g in decode.items()
         },
         "must-refuse": {
-            name: {"raw_bytes": b.raw_bytes, "error": ERRORS[b.error], "tile": b.tile, "why": b.why}
+            name: {"raw_bytes": b.raw_bytes, "errors": b.errors(), "tile": b.tile, "why": b.why}
             for name, b in refuse.items()
         },
     }

@@ -244,7 +244,7 @@ def join(ftype: FloatType, symbols: Bytes, fixed: Bytes) -> Bytes:
         r = symbols.astype(np.uint32) << 8 | fixed
         w = (r >> 1 | (r & 1) << 15).astype("<u2")
     elif ftype is F16:
-        r = symbols.astype(np.uint32) << 11 | fixed[:1024]
+        r = (symbols & 31).astype(np.uint32) << 11 | fixed[:1024]
         planes = fixed[1024:].view("<u4").reshape(3, 32)
         for p in range(3):
             bits = np.empty(TILE, dtype=np.uint32)
@@ -273,6 +273,33 @@ def tile_extents(slot: bytes, h: Header) -> list[tuple[int, int, int]]:
     return extents
 
 
+def decode_one(slot: bytes, h: Header, tile: int, kind: int, words: int, offset: int) -> bytes:
+    """The 1024 elements of a tile of a LEVELS slot whose header is in order; raises Refused."""
+    ftype = BY_NUMBER[h.type]
+    at = Layout.of(ftype, h.raw_bytes)
+    try:
+        if offset % 4:
+            raise Refused(ERR_TILE, f"group offset {offset}")
+        if offset + 4 * words > h.var_bytes:
+            raise Refused(ERR_TILE, f"bytes {offset} to {offset + 4 * words} of a section of {h.var_bytes}")
+        symbols = decode_tile(kind, np.frombuffer(slot, "<u4", words, at.var + offset))
+    except Refused as e:
+        raise Refused(e.code, f"tile {tile}: {e.why}", tile) from None
+    fixed = np.frombuffer(slot, np.uint8, ftype.fixed_bytes, at.fixed + tile * ftype.fixed_bytes)
+    return join(ftype, symbols, fixed).tobytes()
+
+
+def decode_tiles(slot: bytes, h: Header) -> list[bytes | None]:
+    """What each tile of a LEVELS slot holds whose header is in order; None for those to be refused."""
+    tiles: list[bytes | None] = []
+    for tile, extent in enumerate(tile_extents(slot, h)):
+        try:
+            tiles.append(decode_one(slot, h, tile, *extent))
+        except Refused:
+            tiles.append(None)
+    return tiles
+
+
 def decode_slot(slot: bytes, expected_raw_bytes: int) -> bytes:
     """The slice of `expected_raw_bytes` bytes that `slot` (all the memory there is) stands for; raises Refused."""
     h = check_header(slot, expected_raw_bytes)
@@ -282,16 +309,5 @@ def decode_slot(slot: bytes, expected_raw_bytes: int) -> bytes:
         return slot[HEADER_BYTES : HEADER_BYTES + h.raw_bytes]
     ftype = BY_NUMBER[h.type]
     at = Layout.of(ftype, h.raw_bytes)
-    out = bytearray()
-    for tile, (kind, words, offset) in enumerate(tile_extents(slot, h)):
-        try:
-            if offset % 4:
-                raise Refused(ERR_TILE, f"group offset {offset}")
-            if offset + 4 * words > h.var_bytes:
-                raise Refused(ERR_TILE, f"bytes {offset} to {offset + 4 * words} of a section of {h.var_bytes}")
-            symbols = decode_tile(kind, np.frombuffer(slot, "<u4", words, at.var + offset))
-        except Refused as e:
-            raise Refused(e.code, f"tile {tile}: {e.why}", tile) from None
-        fixed = np.frombuffer(slot, np.uint8, ftype.fixed_bytes, at.fixed + tile * ftype.fixed_bytes)
-        out += join(ftype, symbols, fixed).tobytes()
-    return bytes(out[: at.elems * ftype.element_bytes]) + h.tail[: h.tail_bytes]
+    out = b"".join(decode_one(slot, h, tile, *extent) for tile, extent in enumerate(tile_extents(slot, h)))
+    return out[: at.elems * ftype.element_bytes] + h.tail[: h.tail_bytes]
