@@ -1,6 +1,5 @@
 // SPDX-FileCopyrightText: Copyright (c) 2026 the nccl-uzip authors
 // SPDX-License-Identifier: Apache-2.0
-//
 
 #include "payload_file.h"
 

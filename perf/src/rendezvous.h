@@ -9,9 +9,7 @@
 
 #include <stdint.h>
 
-#include <atomic>
 #include <string>
-#include <thread>
 #include <vector>
 
 namespace perf {

@@ -17,6 +17,15 @@ enum Verdict : int { kRight = 0, kWrong = 1, kUnjudged = 2 };
 PERF_HD double mulScalarFloat(int rank) { return rank % 2 ? 0.75 : 1.5; }
 PERF_HD uint64_t mulScalarInt(int rank) { return rank % 2 ? 3 : 2; }
 
+template <int DT>
+PERF_HD typename Elem<DT>::Bits mulScalarBits(int rank) {
+  if constexpr (Elem<DT>::kFloat) {
+    return Elem<DT>::encode(mulScalarFloat(rank));
+  } else {
+    return typename Elem<DT>::Bits(mulScalarInt(rank));
+  }
+}
+
 // (1 + u)^k - 1 without cancellation.
 PERF_HD double growth(double u, int k) { return expm1(double(k) * log1p(u)); }
 
