@@ -47,7 +47,7 @@ struct FusedArgs {
 };
 
 template <typename Proto, typename T, typename RedOp>
-__global__ void __launch_bounds__(NCCL_MAX_NTHREADS, 1) fusedKernel(FusedArgs args, int mode) {
+__device__ __forceinline__ void runRank(FusedArgs const& args, int mode) {
   int const rank = blockIdx.x % args.ranks, channel = blockIdx.x / args.ranks;
   BlockSetup* setup = args.setups + channel * args.ranks + rank;
   if (threadIdx.x == 0) {
@@ -73,6 +73,13 @@ __global__ void __launch_bounds__(NCCL_MAX_NTHREADS, 1) fusedKernel(FusedArgs ar
     else if (mode == kReduce) prims.recvReduceSend(at, n);
     else prims.recvCopySend(at, n);
   }
+}
+
+__global__ void __launch_bounds__(NCCL_MAX_NTHREADS, 1) fusedSimple(FusedArgs args, int mode) {
+  runRank<ProtoSimple<2, 2>, __nv_bfloat16, FuncSum<__nv_bfloat16>>(args, mode);
+}
+__global__ void __launch_bounds__(NCCL_MAX_NTHREADS, 1) fusedUzip(FusedArgs args, int mode) {
+  runRank<ProtoUzip<2, 2>, __nv_bfloat16, FuncSum<__nv_bfloat16>>(args, mode);
 }
 
 #define CHECK(call)                                                                                \
@@ -230,8 +237,7 @@ int main(int argc, char** argv) {
     }
   }
   using T = __nv_bfloat16;
-  Kernel const simple = fusedKernel<ProtoSimple<2, 2>, T, FuncSum<T>>;
-  Kernel const uzip = fusedKernel<ProtoUzip<2, 2>, T, FuncSum<T>>;
+  Kernel const simple = fusedSimple, uzip = fusedUzip;
   int const buffSize = 4 << 20;
   size_t const bytes = size_t(mib) << 20;
   uint32_t* abortFlag = deviceAlloc<uint32_t>(1);
