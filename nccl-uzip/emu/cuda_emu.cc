@@ -144,27 +144,25 @@ struct StackPool {
 };
 thread_local StackPool stackPool;
 
-enum class Wait : uint8_t { Ready, Warp, Barrier, Poll, Returned };
 char const* const kOpNames[] = {"__syncwarp",        "__shfl*_sync",      "__ballot/any/all_sync", "__reduce_add_sync",
                                 "__reduce_max_sync", "__reduce_min_sync", "__reduce_and_sync",     "__reduce_or_sync",
                                 "__reduce_xor_sync", "__match_any_sync"};
 
-struct Fiber : EmuThread {
+struct Warp;
+
+struct alignas(64) Fiber : EmuThread {
   void* sp;
+  Warp* home;
   EmuBlock::Impl* block;
-  Wait wait;
-  uint8_t op;            // EmuOp, or the id of the barrier
-  bool vote;             // in, then out
-  uint32_t arg;          // mask of the collective, or threads of the barrier
+  // Of the poll or barrier that the thread waits at; collectives keep theirs in the Meeting.
   char const* file;
   int line;
+  uint8_t barrier;
+  bool vote;  // result of the barrier
   Stack stack;
-  char* stackTop;
-#if UZIP_EMU_ASAN
-  void* fake;
+  void* fake;  // AddressSanitizer's shadow of this stack
   void const* asanBottom;
   size_t asanSize;
-#endif
 };
 
 // A collective in progress, or one whose lanes have not all picked up its result.
@@ -173,17 +171,19 @@ struct Meeting {
   uint32_t arrived;
   uint32_t toLeave;  // lanes that have yet to read; only kept for partial masks
   EmuOp op;
-  char const* file;
   int line;
+  char const* file;
 };
 
-struct Warp {
-  uint32_t ready;    // lanes that can run
+struct alignas(64) Warp {
+  uint32_t ready;  // lanes that can run
   uint32_t polling;
   uint32_t alive;
-  uint32_t parity;   // which of the two meetings of full masks is open
-  Meeting full[2];   // the lanes of one read it while the next fills
+  uint32_t parity;  // which of the two meetings of full masks is open
+  uint32_t index;
+  Fiber* lanes;
   std::vector<std::unique_ptr<Meeting>> partial;
+  Meeting full[2];  // the lanes of one read it while the next fills
 };
 
 struct Barrier {
@@ -227,38 +227,51 @@ static inline uint32_t pickBit(EmuBlock::Impl* b, uint32_t bits) {
   return uint32_t(__builtin_ctz(bits));
 }
 
-static inline void swapTo(Fiber* from, Fiber* to) {
+static inline void swapTo(Fiber* from, Fiber* to, bool returned = false) {
   uzipEmuThread = to;
 #if UZIP_EMU_ASAN
-  __sanitizer_start_switch_fiber(from->wait == Wait::Returned ? nullptr : &from->fake, to->asanBottom, to->asanSize);
+  __sanitizer_start_switch_fiber(returned ? nullptr : &from->fake, to->asanBottom, to->asanSize);
 #endif
   uzipEmuSwap(&from->sp, to->sp);
 #if UZIP_EMU_ASAN
   __sanitizer_finish_switch_fiber(from->fake, nullptr, nullptr);
 #endif
+  (void)returned;
 }
 
-// Leaves the running fiber, which is not ready, for another one. Prefers its own warp, which is in cache.
-static inline void leave(Fiber* f) {
-  EmuBlock::Impl* b = f->block;
-  uint32_t w = f->warp;
-  if (b->warps[w].ready == 0 || (b->options.seed != 0 && b->readyWarps != 0)) {
-    if (b->readyWarps == 0) return swapTo(f, &b->host);
-    uint32_t later = b->options.seed == 0 ? b->readyWarps & ~((2u << w) - 1) : 0;
-    w = pickBit(b, later != 0 ? later : b->readyWarps);
-  }
-  Warp* warp = &b->warps[w];
+static inline Fiber* takeLane(EmuBlock::Impl* b, Warp* warp) {
   uint32_t lane = pickBit(b, warp->ready);
   warp->ready &= ~(1u << lane);
-  if (warp->ready == 0) b->readyWarps &= ~(1u << w);
-  Fiber* to = &b->fibers[w * 32 + lane];
-  if (to != f) swapTo(f, to);
+  if (warp->ready == 0) b->readyWarps &= ~(1u << warp->index);
+  return warp->lanes + lane;
 }
 
-static inline void wake(EmuBlock::Impl* b, uint32_t w, uint32_t lanes) {
+// The fiber to run next: one of the same warp, which is in cache, else of the next warp, else the host.
+static Fiber* nextElsewhere(EmuBlock::Impl* b, uint32_t w) {
+  if (b->readyWarps == 0) return &b->host;
+  uint32_t later = b->options.seed == 0 ? b->readyWarps & ~((2u << w) - 1) : 0;
+  return takeLane(b, &b->warps[pickBit(b, later != 0 ? later : b->readyWarps)]);
+}
+
+// Leaves the running fiber for another one.
+static inline void leave(Fiber* f, bool returned = false) {
+  EmuBlock::Impl* b = f->block;
+  bool const stay = f->home->ready != 0 && b->options.seed == 0;
+  Fiber* to = stay ? takeLane(b, f->home) : nextElsewhere(b, f->warp);
+  if (to != f) swapTo(f, to, returned);
+}
+
+static inline void wake(EmuBlock::Impl* b, Warp* warp, uint32_t lanes) {
   if (lanes == 0) return;
-  b->warps[w].ready |= lanes;
-  b->readyWarps |= 1u << w;
+  warp->ready |= lanes;
+  b->readyWarps |= 1u << warp->index;
+}
+
+// Goes on after what the fiber waited for has come, its other lanes being ready. With a seed, some ready fiber goes on instead.
+static inline void proceed(Fiber* f) {
+  if (f->block->options.seed == 0) return;
+  wake(f->block, f->home, 1u << f->lane);
+  leave(f);
 }
 
 extern "C" void uzipEmuStart() {
@@ -267,41 +280,41 @@ extern "C" void uzipEmuStart() {
   __sanitizer_finish_switch_fiber(nullptr, nullptr, nullptr);
 #endif
   f->block->kernel();
-  f->wait = Wait::Returned;
-  f->file = "", f->line = 0;
-  f->block->warps[f->warp].alive &= ~(1u << f->lane);
+  f->home->alive &= ~(1u << f->lane);
   f->block->live -= 1;
-  leave(f);
+  leave(f, /*returned=*/true);
   abort();  // never resumed
 }
 
 // --- Failures ------------------------------------------------------------------------------------------------------------
 
-static std::string placeOf(Fiber const& f) {
-  char text[512];
-  char const* slash = strrchr(f.file, '/');
-  char const* file = slash ? slash + 1 : f.file;
-  switch (f.wait) {
-    case Wait::Ready:
-      return "running or ready";
-    case Wait::Returned:
-      return "returned";
-    case Wait::Poll:
-      snprintf(text, sizeof(text), "polls at %s:%d", file, f.line);
-      return text;
-    case Wait::Warp:
-      snprintf(text, sizeof(text), "waits in %s, mask 0x%08x, at %s:%d", kOpNames[f.op], f.arg, file, f.line);
-      return text;
-    case Wait::Barrier:
-      snprintf(text, sizeof(text), "waits at barrier %d of %u threads, at %s:%d", f.op, f.arg, file, f.line);
-      return text;
+static std::string placeOf(EmuBlock::Impl const* b, Fiber const& f) {
+  auto at = [](std::string what, char const* file, int line) {
+    char const* slash = strrchr(file, '/');
+    return what + " at " + (slash ? slash + 1 : file) + ":" + std::to_string(line);
+  };
+  uint32_t const bit = 1u << f.lane;
+  Warp const& warp = *f.home;
+  if (!(warp.alive & bit)) return "returned";
+  if (warp.ready & bit) return "ready";
+  if (warp.polling & bit) return at("polls", f.file, f.line);
+  Barrier const& bar = b->barriers[f.barrier];
+  if (bar.waiting[f.warp] & bit) {
+    return at("waits at barrier " + std::to_string(f.barrier) + " of " + std::to_string(bar.expected) + " threads", f.file, f.line);
   }
-  return "";
+  std::vector<Meeting const*> meetings = {&warp.full[warp.parity]};
+  for (auto const& p : warp.partial) meetings.push_back(p.get());
+  for (Meeting const* m : meetings) {
+    char text[64];
+    snprintf(text, sizeof(text), "waits in %s, mask 0x%08x,", kOpNames[int(m->op)], m->x.mask);
+    if (m->arrived != m->x.mask && (m->arrived & bit)) return at(text, m->file, m->line);
+  }
+  return "running";
 }
 
 static void dumpBlock(EmuBlock::Impl const* b) {
   std::map<std::string, std::vector<uint32_t>> places;
-  for (Fiber const& f : b->fibers) places[placeOf(f)].push_back(f.tid);
+  for (Fiber const& f : b->fibers) places[placeOf(b, f)].push_back(f.tid);
   fprintf(stderr, "block %u, %d threads, rng seed %llu:\n", b->options.blockIdx.x, b->nthreads,
           (unsigned long long)b->options.seed);
   for (auto const& [place, tids] : places) {
@@ -371,72 +384,61 @@ static void openMeeting(Meeting* m, EmuOp op, uint32_t mask, char const* file, i
   m->arrived = 0;
 }
 
+static Meeting* partialMeeting(Warp* warp, EmuOp op, uint32_t mask, char const* file, int line) {
+  Meeting* unused = nullptr;
+  for (auto& p : warp->partial) {
+    if (p->arrived != p->x.mask && p->x.mask == mask) return p.get();
+    if (p->arrived == p->x.mask && p->toLeave == 0) unused = p.get();
+  }
+  if (unused == nullptr) {
+    warp->partial.push_back(std::unique_ptr<Meeting>(new Meeting()));
+    unused = warp->partial.back().get();
+  }
+  openMeeting(unused, op, mask, file, line);
+  unused->toLeave = mask;
+  return unused;
+}
+
 EmuExchange const* uzipEmuExchange(EmuOp op, uint32_t mask, uint32_t value, char const* file, int line) {
   Fiber* f = self();
-  EmuBlock::Impl* b = f->block;
-  Warp* warp = &b->warps[f->warp];
+  Warp* warp = f->home;
   uint32_t const bit = 1u << f->lane;
-  f->wait = Wait::Warp;
-  f->op = uint8_t(op);
-  f->arg = mask;
-  f->file = file;
-  f->line = line;
-  Meeting* m = nullptr;
-  if (mask == 0xffffffffu) {
+  bool const full = mask == 0xffffffffu;
+  Meeting* m;
+  if (full) {
     m = &warp->full[warp->parity];
-    if (m->arrived == 0xffffffffu) m->arrived = 0;  // of the collective before last; every lane has read it
-    if (m->arrived == 0) openMeeting(m, op, mask, file, line);
+    // All lanes have read the collective before last, since all have arrived at the last one.
+    if (m->arrived == 0 || m->arrived == mask) openMeeting(m, op, mask, file, line);
   } else {
-    if (!(mask & bit)) uzipEmuFail("a thread is not in the mask of its own warp collective");
-    for (auto& p : warp->partial) {
-      if (p->x.mask == mask && p->arrived != mask) m = p.get();
-    }
-    if (m == nullptr) {
-      for (auto& p : warp->partial) {
-        if (p->toLeave == 0) m = p.get();
-      }
-      if (m == nullptr) {
-        warp->partial.push_back(std::unique_ptr<Meeting>(new Meeting()));
-        m = warp->partial.back().get();
-      }
-      openMeeting(m, op, mask, file, line);
-      m->toLeave = mask;
-    }
+    m = partialMeeting(warp, op, mask, file, line);
   }
   if (m->op != op) uzipEmuFail("threads of one warp are at different collectives");
-  if (m->arrived & bit) uzipEmuFail("a thread arrived twice at a warp collective");
+  if (!(mask & bit) || (m->arrived & bit)) uzipEmuFail("a thread is not in the mask of its own warp collective");
   if ((mask & ~warp->alive) != 0) uzipEmuFail("a warp collective names lanes that have returned");
   contribute(m, f->lane, value);
   m->arrived |= bit;
-  if (m->arrived == mask) {
-    if (mask == 0xffffffffu) warp->parity ^= 1;
-    if (b->options.seed != 0) {
-      wake(b, f->warp, mask);
-      leave(f);
-    } else {
-      wake(b, f->warp, mask & ~bit);
-    }
-  } else {
+  if (m->arrived != mask) {
     leave(f);
+  } else {
+    if (full) warp->parity ^= 1;
+    wake(f->block, warp, mask & ~bit);
+    proceed(f);
   }
-  f->wait = Wait::Ready;
-  if (mask != 0xffffffffu) m->toLeave &= ~bit;
+  if (!full) m->toLeave &= ~bit;
   return &m->x;
 }
 
-uint32_t __activemask() { return self()->block->warps[self()->warp].alive; }
+uint32_t __activemask() { return self()->home->alive; }
 
 bool uzipEmuBarrier(unsigned id, unsigned nthreads, bool vote, char const* file, int line) {
   Fiber* f = self();
   EmuBlock::Impl* b = f->block;
   if (nthreads == 0) nthreads = unsigned(b->nthreads);
-  f->wait = Wait::Barrier;
-  f->op = uint8_t(id);
-  f->arg = nthreads;
-  f->file = file;
-  f->line = line;
   if (id >= unsigned(kEmuBarriers)) uzipEmuFail("barrier number out of range");
   if (nthreads % 32 != 0 || nthreads > unsigned(b->nthreads)) uzipEmuFail("a barrier's threads must be whole warps of the block");
+  f->barrier = uint8_t(id);
+  f->file = file;
+  f->line = line;
   Barrier* bar = &b->barriers[id];
   if (bar->arrived == 0) {
     bar->expected = nthreads;
@@ -446,37 +448,28 @@ bool uzipEmuBarrier(unsigned id, unsigned nthreads, bool vote, char const* file,
   bar->arrived += 1;
   bar->any |= vote;
   bar->waiting[f->warp] |= 1u << f->lane;
-  if (bar->arrived == nthreads) {
-    for (int w = 0; w < b->nwarps; w++) {
-      uint32_t lanes = bar->waiting[w];
-      if (lanes != 0 && lanes != 0xffffffffu) uzipEmuFail("a barrier was completed by parts of warps");
-      bar->waiting[w] = 0;
-      for (uint32_t rest = lanes; rest != 0; rest &= rest - 1) b->fibers[w * 32 + __builtin_ctz(rest)].vote = bar->any;
-      wake(b, uint32_t(w), lanes);
-    }
-    bar->arrived = 0;
-    if (b->options.seed != 0) {
-      leave(f);
-    } else {
-      Warp* warp = &b->warps[f->warp];
-      warp->ready &= ~(1u << f->lane);
-      if (warp->ready == 0) b->readyWarps &= ~(1u << f->warp);
-    }
-  } else {
+  if (bar->arrived < nthreads) {
     leave(f);
+    return f->vote;
   }
-  f->wait = Wait::Ready;
+  for (Warp& warp : b->warps) {
+    uint32_t const lanes = bar->waiting[warp.index];
+    if (lanes != 0 && lanes != 0xffffffffu) uzipEmuFail("a barrier was completed by parts of warps");
+    bar->waiting[warp.index] = 0;
+    for (uint32_t rest = lanes; rest != 0; rest &= rest - 1) warp.lanes[__builtin_ctz(rest)].vote = bar->any;
+    wake(b, &warp, &warp == f->home ? lanes & ~(1u << f->lane) : lanes);
+  }
+  bar->arrived = 0;
+  proceed(f);
   return f->vote;
 }
 
 void uzipEmuYield(char const* file, int line) {
   Fiber* f = self();
-  f->wait = Wait::Poll;
   f->file = file;
   f->line = line;
-  f->block->warps[f->warp].polling |= 1u << f->lane;
+  f->home->polling |= 1u << f->lane;
   leave(f);
-  f->wait = Wait::Ready;
 }
 
 // --- Blocks --------------------------------------------------------------------------------------------------------------
@@ -499,10 +492,17 @@ EmuBlock::EmuBlock(int nthreads, std::function<void()> kernel, EmuOptions const&
   memset(b->barriers, 0, sizeof(b->barriers));
   b->shared.assign(options.sharedBytes + 128, 0);
   b->sharedBase = (char*)((uintptr_t(b->shared.data()) + 127) & ~uintptr_t(127));
-  for (Warp& w : b->warps) {
-    w.ready = w.alive = 0xffffffffu;
-    w.polling = w.parity = 0;
-    w.full[0].arrived = w.full[1].arrived = 0;
+  for (int w = 0; w < b->nwarps; w++) {
+    Warp& warp = b->warps[size_t(w)];
+    warp.ready = warp.alive = 0xffffffffu;
+    warp.polling = warp.parity = 0;
+    warp.index = uint32_t(w);
+    warp.lanes = &b->fibers[size_t(w) * 32];
+    for (Meeting& m : warp.full) {
+      m.x.mask = 0xffffffffu;
+      m.arrived = 0;
+      m.op = EmuOp::SyncWarp;
+    }
   }
   for (int t = 0; t < nthreads; t++) {
     Fiber& f = b->fibers[size_t(t)];
@@ -514,20 +514,19 @@ EmuBlock::EmuBlock(int nthreads, std::function<void()> kernel, EmuOptions const&
     f.gridDim = options.gridDim;
     f.shared = b->sharedBase;
     f.block = b;
-    f.wait = Wait::Ready;
-    f.file = "", f.line = 0;
+    f.home = &b->warps[f.warp];
+    f.file = "", f.line = 0, f.barrier = 0;
     f.stack = stackPool.take();
-    f.stackTop = f.stack.base + kStackBytes + (size_t(t) * 33 * 64) % kColourBytes;
+    char* const top = f.stack.base + kStackBytes + (size_t(t) * 33 * 64) % kColourBytes;
 #if UZIP_EMU_ASAN
     __asan_unpoison_memory_region(f.stack.base, kStackBytes + kColourBytes);
     f.fake = nullptr;
     f.asanBottom = f.stack.base;
-    f.asanSize = size_t(f.stackTop - f.stack.base);
+    f.asanSize = size_t(top - f.stack.base);
 #endif
-    f.sp = freshStack(f.stackTop);
+    f.sp = freshStack(top);
   }
   b->host.block = b;
-  b->host.wait = Wait::Ready;
 }
 
 EmuBlock::~EmuBlock() {
@@ -540,9 +539,9 @@ void EmuBlock::dump() const { dumpBlock(impl.get()); }
 EmuState EmuBlock::run() {
   Impl* b = impl.get();
   if (b->live == 0) return EmuState::Done;
-  for (int w = 0; w < b->nwarps; w++) {
-    wake(b, uint32_t(w), b->warps[w].polling);
-    b->warps[w].polling = 0;
+  for (Warp& warp : b->warps) {
+    wake(b, &warp, warp.polling);
+    warp.polling = 0;
   }
   if (b->readyWarps == 0) {
     fprintf(stderr, "warp emulator: deadlock\n");
@@ -559,10 +558,7 @@ EmuState EmuBlock::run() {
   b->host.asanSize = size;
 #endif
   EmuThread const* const outer = uzipEmuThread;
-  uint32_t w = pickBit(b, b->readyWarps), lane = pickBit(b, b->warps[w].ready);
-  b->warps[w].ready &= ~(1u << lane);
-  if (b->warps[w].ready == 0) b->readyWarps &= ~(1u << w);
-  swapTo(&b->host, &b->fibers[w * 32 + lane]);
+  swapTo(&b->host, takeLane(b, &b->warps[pickBit(b, b->readyWarps)]));
   uzipEmuThread = outer;
   if (b->live == 0) return EmuState::Done;
   for (Warp const& warp : b->warps) {
