@@ -41,7 +41,9 @@ def extend(
     ops, types, protos = counts
     expected = 1 + COPY_ALGORITHMS * protos + ops * types * REDUCE_ALGORITHMS * protos
     if len(func_rows) != expected:
-        raise SystemExit(f"generate_uzip.py: NCCL has {len(func_rows)} function rows, host/uzip_host.cc counts {expected}")
+        raise SystemExit(
+            f"generate_uzip.py: NCCL has {len(func_rows)} function rows, host/uzip_host.cc counts {expected}"
+        )
     for row in rows():
         built = bool(is_built(*row))
         func_rows.append(row if built else None)
