@@ -7,7 +7,6 @@ from __future__ import annotations
 import ctypes
 import hashlib
 import json
-import struct
 
 import numpy as np
 import pytest
@@ -19,7 +18,7 @@ import golden
 import oracle
 import oracle_encoder
 from oracle import CODEC_LEVELS, CODEC_RAW, TILE, TYPES, FloatType, Header
-from patterns import PATTERNS, make, seeds, slices, slots
+from patterns import PATTERNS, make, slices, slots
 from payloads import payload
 
 MANIFEST = json.loads((golden.FOLDER / "manifest.json").read_text())
@@ -204,11 +203,13 @@ def broken_slots(draw: st.DrawFn) -> tuple[int, bytes]:
         if place + size > len(slot):
             continue
         old = int.from_bytes(slot[place : place + size], "little")
+        one_bit = [old ^ 1 << bit for bit in range(8 * size)]
+        limits = [0, 1, 66, 255, 256, 0x1100, 0x2001, 0x3000, 0xFFFF, 0xFFFFFFFC, 0xFFFFFFFF]
         new = draw(
             st.one_of(
-                st.integers(0, 8 * size - 1).map(lambda bit, old=old: old ^ 1 << bit),
-                st.integers(-8, 8).map(lambda more, old=old: old + more),
-                st.sampled_from([0, 1, 66, 255, 256, 0x1100, 0x2001, 0x3000, 0xFFFF, 0xFFFFFFFC, 0xFFFFFFFF]),
+                st.sampled_from(one_bit),
+                st.integers(old - 8, old + 8),
+                st.sampled_from(limits),
                 st.integers(0, (1 << 8 * size) - 1),
             )
         )
@@ -243,7 +244,9 @@ def test_arbitrary_bytes_are_refused(slot: bytes, raw_bytes: int, nwarps: int) -
 def test_a_slot_cut_short_is_refused(made: tuple[FloatType, bytes], data: st.DataObject) -> None:
     ftype, raw = made
     _, slot = device.encode(ftype, raw)
-    cut = data.draw(st.sampled_from([len(slot) - 1, len(slot) - 4, 32, 31, 16, 0, data.draw(st.integers(0, len(slot) - 1))]))
+    cut = data.draw(
+        st.sampled_from([len(slot) - 1, len(slot) - 4, 32, 31, 16, 0, data.draw(st.integers(0, len(slot) - 1))])
+    )
     error, out = device.decode(slot[: max(cut, 0)], len(raw))
     assert error in (oracle.ERR_CAPACITY, oracle.ERR_MAGIC)
     assert not any(out)
@@ -254,7 +257,7 @@ def test_a_slot_cut_short_is_refused(made: tuple[FloatType, bytes], data: st.Dat
 
 @given(slices(), warps, st.sampled_from([1, 2, 16, 1000, 10**9]))
 def test_a_slot_too_small_for_the_slice(made: tuple[FloatType, bytes], nwarps: int, short: int) -> None:
-    """With less room than the slice takes, encoding either finds another way to fit or fails; it never writes beyond."""
+    """With less room than the slice takes, encoding finds another way to fit or fails; it never writes beyond."""
     ftype, raw = made
     _, slot = device.encode(ftype, raw, nwarps)
     capacity = max(len(slot) - short, 0)
@@ -296,12 +299,12 @@ def test_slots_never_outgrow_their_stride(pattern: str, ftype: FloatType) -> Non
 
 
 def codec_of(slot: bytes) -> int:
-    return struct.unpack_from("<IB", slot)[1]
+    return Header.unpack(slot).codec
 
 
 @ftypes
 def test_back_off_after_incompressible_slices(ftype: FloatType) -> None:
-    """After slices that did not compress the encoder sends slices raw for a while, longer each time, and probes again."""
+    """After slices that did not compress the encoder sends some raw, more each time, and then tries again."""
     random = make("random bits", 1, ftype, 32 * TILE)
     normal = make("normal", 1, ftype, 32 * TILE)
     state = ctypes.c_uint32(0)
