@@ -149,8 +149,9 @@ class Rank:
             for k in range(2):
                 key = f"{tag}/{proto}/{k}"
                 if self.rank == 0:
-                    self.store.set(key, self.nccl.unique_id())
-                comms.append(self.nccl.init_rank(self.ranks, bytes(self.store.get(key)), self.rank))
+                    self.store.set(key, self.nccl.unique_id().hex())
+                uid = bytes.fromhex(self.store.get(key).decode())
+                comms.append(self.nccl.init_rank(self.ranks, uid, self.rank))
 
     def drop_communicators(self) -> None:
         for comm in (*self.simple, *self.uzip):
@@ -411,8 +412,8 @@ class Rank:
             if index % CHECK_EVERY == 0:
                 key = f"{tag}/go/{index}"
                 if self.rank == 0:
-                    self.store.set(key, b"go" if time.time() < deadline else b"stop")
-                stopped = bytes(self.store.get(key)) == b"stop"
+                    self.store.set(key, "go" if time.time() < deadline else "stop")
+                stopped = self.store.get(key).decode() == "stop"
                 if stopped:
                     break
             if item.category != category:  # items of a category lie together
@@ -665,11 +666,10 @@ def main(argv: list[str] | None = None) -> int:
     wanted = sum(len(args.config) or len(plan.configs(args.mode, r)) for r in args.ranks)
     had = len(document["parts"])
     end = time.time() + args.limit
-    with launcher.terminate_as_interrupt():
-        mps = launcher.mps_daemon() if args.device == "cuda" else contextlib.nullcontext({})
-        with mps as mps_env:
-            document["mps"] = bool(mps_env)
-            run_parts(args, document, mps_env, end)
+    with launcher.terminate_as_interrupt(), contextlib.ExitStack() as stack:
+        mps = stack.enter_context(launcher.mps_daemon()) if args.device == "cuda" else {}
+        document["mps"] = bool(mps)
+        run_parts(args, document, mps, end)
     write_document(args, document)
     done = sum(p["complete"] for p in document["parts"].values())
     items = sum(document["items"].values())

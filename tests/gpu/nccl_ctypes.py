@@ -23,24 +23,14 @@ class UniqueId(ctypes.Structure):
 class UzipStats(ctypes.Structure):
     """ncclUzipStats_t of nccl_uzip.h."""
 
-    _fields_ = [("size", ctypes.c_size_t)] + [
-        (name, ctypes.c_uint64)
-        for name in (
-            "sendRawBytes",
-            "sendWireBytes",
-            "recvRawBytes",
-            "recvWireBytes",
-            "sendSlices",
-            "sendSlicesRaw",
-            "fwdSlices",
-            "recvSlices",
-            "ops",
-            "padBytes",
-        )
-    ]
+    COUNTERS = (
+        *("sendRawBytes", "sendWireBytes", "recvRawBytes", "recvWireBytes"),
+        *("sendSlices", "sendSlicesRaw", "fwdSlices", "recvSlices", "ops", "padBytes"),
+    )
+    _fields_ = [("size", ctypes.c_size_t), *((name, ctypes.c_uint64) for name in COUNTERS)]
 
     def as_dict(self) -> dict[str, int]:
-        return {name: int(getattr(self, name)) for name, _ in self._fields_[1:]}
+        return {name: int(getattr(self, name)) for name in self.COUNTERS}
 
 
 class UzipPolicy(ctypes.Structure):

@@ -41,7 +41,8 @@ class Block(nn.Module):
         mask = torch.full((t, t), float("-inf"), device=x.device, dtype=x.dtype).triu(1)
         weights = torch.softmax(q @ k.transpose(-2, -1) * (c // self.heads) ** -0.5 + mask, dim=-1)
         x = x + self.proj((weights @ v).transpose(1, 2).reshape(b, t, c))
-        return x + self.mlp(self.norm2(x))
+        y: torch.Tensor = self.mlp(self.norm2(x))
+        return x + y
 
 
 class Transformer(nn.Module):
@@ -108,7 +109,7 @@ def train(device: torch.device, steps: int, width: int, layers: int) -> dict[str
         optimizer.zero_grad(set_to_none=True)
         loss.backward()
         optimizer.step()
-        losses.append(loss.item().hex())
+        losses.append(float(loss).hex())
     parameters = hashlib.sha256("".join(digest(p) for p in model.parameters()).encode()).hexdigest()
     size = sum(p.numel() for p in model.parameters())
     return {"losses": losses, "parameters": parameters, "values": size, "seconds": time.monotonic() - begin}

@@ -28,7 +28,7 @@ import ranks as launcher
 ROOT = Path(__file__).resolve().parents[2]
 PROGRAM = Path(__file__).resolve().parent / "torch_program.py"
 # What the library logs of a communicator at its end (NCCL_DEBUG=INFO).
-BYTES_LINE = re.compile(r"UZIP.*?\braw\D*(\d+).*?\bwire\D*(\d+)")
+BYTES_LINE = re.compile(r"UZIP comm \S+ rank \d+: sent (\d+) bytes raw, (\d+) on the wire")
 RUNS = (("Simple", "Simple"), ("Simple, again", "Simple"), ("UZIP", "UZIP"))
 
 

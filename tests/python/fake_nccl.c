@@ -204,9 +204,9 @@ int ncclUzipCommGetPolicy(Comm* c, Policy* policy) {
   policy->size = sizeof(Policy);
   policy->enabled = c->uzip;
   policy->forced = c->uzip;
-  snprintf(policy->reason, sizeof(policy->reason), c->uzip ? "NCCL_PROTO=UZIP" : "turned off");
-  policy->links = 1;
-  policy->types = 0xe;
+  snprintf(policy->reason, sizeof(policy->reason), c->uzip ? "" : "NCCL_PROTO excludes UZIP");
+  policy->links = c->uzip ? 1 : 0;
+  policy->types = c->uzip ? 0xe : 0;
   policy->minBytes = 65536;
   return kOk;
 }
