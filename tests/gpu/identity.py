@@ -126,6 +126,7 @@ class Rank:
         self.uzip: list[int] = []
         self.arenas: dict[str, Any] = {}
         self.weights = self._load_weights()
+        self.current = "start"  # what runs, for error messages
 
     def _load_weights(self) -> Any:
         path = self.args.payload
@@ -152,6 +153,16 @@ class Rank:
                     self.store.set(key, self.nccl.unique_id().hex())
                 uid = bytes.fromhex(self.store.get(key).decode())
                 comms.append(self.nccl.init_rank(self.ranks, uid, self.rank))
+                self.connect(comms[-1])
+
+    def connect(self, comm: int) -> None:
+        """Make the communicator's connections, which NCCL does at the first operation."""
+        item = plan.Item("single", (plan.Case("all_reduce", "f32", "sum", self.ranks, 0, "zeros", 0, 0),))
+        regions, in_size, out_size = self.layout(item)
+        with self.device.on_stream():
+            self.fill(item, regions, (in_size, out_size), 0)
+            self.run_on([comm], item, regions, "simple")
+            self.wait()
 
     def drop_communicators(self) -> None:
         for comm in (*self.simple, *self.uzip):
@@ -292,7 +303,7 @@ class Rank:
             for case, region in pairs:
                 self.launch(comms[0], stream, case, region, out)
 
-    def wait(self, what: str) -> None:
+    def wait(self) -> None:
         """Wait for stream 0, watching the communicators: an error or a hang ends the rank with a message."""
         if not self.device.cuda:
             return
@@ -304,17 +315,17 @@ class Rank:
             now = time.monotonic()
             if now > next_look:
                 next_look = now + 0.2
-                self.check_async(what)
+                self.check_async()
                 if now - begin > ITEM_TIMEOUT_S:
-                    raise nccl.NcclFailure(f"{what} did not finish in {ITEM_TIMEOUT_S:.0f} s")
+                    raise nccl.NcclFailure(f"not done in {ITEM_TIMEOUT_S:.0f} s")
             time.sleep(20e-6)
 
-    def check_async(self, what: str) -> None:
+    def check_async(self) -> None:
         for name, comms in (("Simple", self.simple), ("UZIP", self.uzip)):
             for comm in comms:
                 code = self.nccl.async_error(comm)
                 if code not in (nccl.SUCCESS, nccl.IN_PROGRESS):
-                    self.nccl.check(f"{what}: asynchronous error of the {name} communicator", code, comm)
+                    self.nccl.check(f"asynchronous error of the {name} communicator", code, comm)
 
     # -- checking
 
@@ -327,7 +338,7 @@ class Rank:
             self.fill(item, regions, (in_size, out_size), 0)
             self.run_on(self.simple, item, regions, "simple")
             self.run_on(self.uzip, item, regions, "uzip")
-            self.wait(str(item))
+            self.wait()
             return self.compare(item, regions, (in_size, out_size), 0)
 
     def run_graph(self, item: plan.Item) -> list[str]:
@@ -348,7 +359,7 @@ class Rank:
                 self.fill(item, regions, (in_size, out_size), replay)
                 for graph in graphs:
                     graph.replay()
-                self.wait(f"{item} replay {replay}")
+                self.wait()
                 wrong += [f"replay {replay}: {w}" for w in self.compare(item, regions, (in_size, out_size), replay)]
         for graph in graphs:
             graph.reset()
@@ -403,6 +414,7 @@ class Rank:
     def run_part(self, tag: str, config: plan.Config, items: list[plan.Item], deadline: float) -> PartResult:
         result = PartResult()
         begin = time.monotonic()
+        self.current = "making communicators"
         self.make_communicators(config, tag)
         result.policy = self.nccl.policy(self.uzip[0])
         before = self.uzip_stats()
@@ -419,8 +431,9 @@ class Rank:
             if item.category != category:  # items of a category lie together
                 before = self.settle(result, category, before)
                 category = item.category
+            self.current = str(item)
             wrong = self.run_item(item)
-            self.check_async(str(item))
+            self.check_async()
             result.counts[category] += 1
             replays = 3 if item.kind == "graph" and self.device.cuda else 1
             result.expected_raw[category] += sum(c.ring_raw_bytes(self.ranks) for c in item.cases) * replays
@@ -448,8 +461,8 @@ def worker_main(args: argparse.Namespace) -> int:
             print(f"{tag}: {len(items)} items ...", flush=True)
         try:
             result = rank.run_part(tag, config, items, deadline)
-        except nccl.NcclFailure as e:
-            print(f"[rank {rank.rank}] FAIL {tag}: {e}", flush=True)
+        except RuntimeError as e:  # NCCL's and CUDA's
+            print(f"[rank {rank.rank}] FAIL {tag} {rank.current}: {e}", flush=True)
             for comm in rank.uzip:
                 with contextlib.suppress(nccl.NcclFailure):
                     print(f"[rank {rank.rank}] UZIP communicator: {rank.nccl.stats(comm)}", flush=True)
