@@ -18,7 +18,8 @@ FORCE ?=
 .DELETE_ON_ERROR:
 
 VENV_DONE := $(VENV)/.complete
-CMAKE_TARGET = $(CMAKE) --build $(BUILD) --target
+# --quiet: what a target says is enough.
+CMAKE_TARGET = $(CMAKE) --build $(BUILD) -- --quiet
 
 .PHONY: help
 help: ## this list

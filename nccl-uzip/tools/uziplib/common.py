@@ -46,13 +46,13 @@ def run(
 
 @contextlib.contextmanager
 def locked(folder: Path) -> Iterator[None]:
-    """Hold the folder's lock, so that two builds of one tree wait for each other."""
-    folder.mkdir(parents=True, exist_ok=True)
-    with open(folder / ".lock", "w") as lock:
+    """Hold the lock beside a folder, so that two users of it wait for each other."""
+    folder.parent.mkdir(parents=True, exist_ok=True)
+    with open(folder.parent / f".{folder.name}.lock", "w") as lock:
         try:
             fcntl.flock(lock, fcntl.LOCK_EX | fcntl.LOCK_NB)
         except BlockingIOError:
-            say(f"waiting for another build in {folder} ...")
+            say(f"waiting for another user of {folder} ...")
             fcntl.flock(lock, fcntl.LOCK_EX)
         yield
 
