@@ -9,13 +9,13 @@ import json
 import signal
 import sys
 from pathlib import Path
-from types import FrameType
 
 from .check import findings
 from .errors import Interrupted, LabError
 from .lab import DEFAULT_TIMEOUT, Lab
 from .owner import clean
 from .procs import print_tails
+from .signals import catch_signals
 
 
 def _arguments(argv: list[str]) -> argparse.Namespace:
@@ -104,20 +104,10 @@ def _check(as_json: bool) -> int:
     return 0
 
 
-def _interrupt(signum: int, _frame: FrameType | None) -> None:
-    for other in _SIGNALS:
-        signal.signal(other, signal.SIG_IGN)  # the way out is not to be interrupted
-    raise Interrupted(signum)
-
-
-_SIGNALS = (signal.SIGINT, signal.SIGTERM, signal.SIGHUP)
-
-
 def main(argv: list[str] | None = None) -> int:
     """Entry point. Returns the exit status."""
     args = _arguments(sys.argv[1:] if argv is None else argv)
-    for signum in _SIGNALS:
-        signal.signal(signum, _interrupt)
+    catch_signals()
     try:
         if args.action == "run":
             return _run(args)

@@ -235,7 +235,7 @@ class Ranks:
     def _carry(self, timeout: float) -> bool:
         """Pass on what the ranks wrote, waiting up to ``timeout`` seconds. False when all pipes are closed."""
         if not self._selector.get_map():
-            time.sleep(timeout)
+            time.sleep(min(timeout, 0.02))
             return False
         for key, _ in self._selector.select(timeout):
             rank: _Rank = key.data
