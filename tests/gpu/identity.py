@@ -436,7 +436,7 @@ class Rank:
             self.check_async()
             result.counts[category] += 1
             replays = 3 if item.kind == "graph" and self.device.cuda else 1
-            result.expected_raw[category] += sum(c.ring_raw_bytes(self.ranks) for c in item.cases) * replays
+            result.expected_raw[category] += item.ring_raw_bytes(self.ranks) * replays
             if wrong and len(result.failures) < MAX_FAILURES:
                 result.failures.append({"item": str(item), "rank": self.rank, "config": str(config), "wrong": wrong})
                 print(f"[rank {self.rank}] FAIL {tag} {item}: {'; '.join(wrong)}", flush=True)
@@ -634,7 +634,9 @@ def parse_args(argv: list[str] | None) -> argparse.Namespace:
     p.add_argument("--config", action="append", default=[], metavar="cCbBtT", help="communicator setting")
     p.add_argument("--item", action="append", default=[], help="run this item alone (as printed by a failure)")
     p.add_argument("--category", default="", help="only these, by comma: all_reduce, burst, ...")
-    p.add_argument("--functions", default="all_reduce,broadcast", help=f"of {', '.join(plan.FUNCTIONS)}")
+    p.add_argument(
+        "--functions", default="all_reduce,broadcast,all_gather,all_gather_v", help=f"of {', '.join(plan.FUNCTIONS)}"
+    )
     p.add_argument("--payload", type=Path, default=ROOT / "build/payload/minilm.bf16", help="real weights, raw bf16")
     p.add_argument("--seed", type=int, default=1)
     p.add_argument("--limit", type=float, default=460.0, metavar="S", help="stop after S seconds with status 3")

@@ -16,7 +16,8 @@ from dataclasses import dataclass, replace
 from nccl_ctypes import ELEMENT_BYTES
 
 KINDS = ("single", "burst", "group", "streams", "graph")
-FUNCTIONS = ("all_reduce", "broadcast", "all_gather", "reduce_scatter", "reduce")
+# "all_gather_v" is what NCCL makes of broadcasts from several roots in one group.
+FUNCTIONS = ("all_reduce", "broadcast", "all_gather", "reduce_scatter", "reduce", "all_gather_v")
 FLOATS = ("bf16", "f16", "f32")
 REDUCE_OPS = ("sum", "prod", "min", "max", "avg", "premulsum")
 # Kinds of input. "mixed": every rank another one; "weights": real weights where the payload file exists, else normal.
@@ -136,6 +137,12 @@ class Item:
             raise SystemExit(f"error: {text!r} is no item; it looks like KIND|CASE[|CASE...], KIND one of {KINDS}")
         return cls(kind, tuple(map(Case.parse, cases)))
 
+    def ring_raw_bytes(self, ranks: int) -> int:
+        """Payload bytes that all ranks together send framed."""
+        roots = {c.root for c in self.cases if c.func == "broadcast"}
+        as_gather = self.kind == "group" and len(roots) > 1
+        return sum(c.ring_raw_bytes(ranks) for c in self.cases if not (as_gather and c.func == "broadcast"))
+
     @property
     def category(self) -> str:
         if self.kind != "single":
@@ -220,7 +227,9 @@ class _Builder:
         """Types and functions that NCCL_PROTO=UZIP must run as Simple does."""
         out = []
         for func in self.functions:
-            dtypes = ("i32", "u8", "f64") if func == "all_reduce" else ("i8",) if func == "broadcast" else FLOATS
+            if func == "all_gather_v":
+                continue
+            dtypes = ("i32", "u8", "i64") if func == "all_reduce" else ("i8",) if func == "broadcast" else FLOATS
             reduces = func in ("all_reduce", "reduce_scatter", "reduce")
             for dtype in dtypes:
                 for _ in range(each):
@@ -232,10 +241,13 @@ class _Builder:
     def scenario(self, kind: str) -> Item:
         functions = [f for f in self.functions if f in ("all_reduce", "broadcast")]
         cases = []
+        root = self.random.randrange(self.ranks)
+        one_root = kind == "group" and ("all_gather_v" not in self.functions or self.random.random() < 0.5)
         for _ in range({"burst": 8, "group": 5, "streams": 4, "graph": 1}[kind]):
             func = self.random.choice(functions)
             dtype = self.random.choice(FLOATS)
             op = self.random.choice(REDUCE_OPS) if func == "all_reduce" else "none"
             count = self.random.choice((1, 7, 1025, 4097, 65537, 300001, 1000003))
-            cases.append(self.case(func, dtype, op, count, self.random.randrange(6), self.random.randrange(self.ranks)))
+            root = root if one_root else self.random.randrange(self.ranks)
+            cases.append(self.case(func, dtype, op, count, self.random.randrange(6), root))
         return Item(kind, tuple(cases))

@@ -121,18 +121,23 @@ int ncclCommGetAsyncError(Comm* c, int* code) {
   return kOk;
 }
 
-// Gives everybody the root's bytes, and counts what a ring would have framed: rank 0 books all of it.
+// Gives everybody the root's bytes.
+static void spread(Comm* c, const char* in, char* out, size_t bytes, int root) {
+  for (size_t at = 0; at < bytes; at += kSlot) {
+    size_t n = bytes - at < kSlot ? bytes - at : kSlot;
+    if (c->rank == root) memcpy(c->shared->data, in + at, n);
+    barrier(c);
+    memmove(out + at, c->shared->data, n);
+    barrier(c);
+  }
+}
+
+// Spreads the root's array, and counts what a ring would have framed: rank 0 books all of it.
 static int exchange(Comm* c, const void* in, void* out, size_t count, int type, int root, int hops) {
   size_t bytes = count * elementBytes(type);
   if (c->uzip && fault("hang"))
     for (;;) pause();
-  for (size_t at = 0; at < bytes; at += kSlot) {
-    size_t n = bytes - at < kSlot ? bytes - at : kSlot;
-    if (c->rank == root) memcpy(c->shared->data, (const char*)in + at, n);
-    barrier(c);
-    memmove((char*)out + at, c->shared->data, n);
-    barrier(c);
-  }
+  spread(c, (const char*)in, (char*)out, bytes, root);
   int isFloat = type == 6 || type == 7 || type == 9;
   if (!c->uzip || !isFloat) return kOk;
   if (fault("bit") && c->rank == c->ranks - 1) ((char*)out)[bytes / 2] ^= 4;
@@ -162,7 +167,12 @@ int ncclBroadcast(const void* in, void* out, size_t count, int type, int root, C
   (void)stream;
   return exchange(c, in, out, count, type, root, c->ranks - 1);
 }
-int ncclAllGather(void) { return badArgument("no all_gather"); }
+int ncclAllGather(const void* in, void* out, size_t count, int type, Comm* c, void* stream) {
+  (void)stream;
+  size_t bytes = count * elementBytes(type);
+  for (int root = 0; root < c->ranks; root++) spread(c, (const char*)in, (char*)out + root * bytes, bytes, root);
+  return kOk;
+}
 int ncclReduceScatter(void) { return badArgument("no reduce_scatter"); }
 int ncclReduce(void) { return badArgument("no reduce"); }
 int ncclGroupStart(void) { return kOk; }

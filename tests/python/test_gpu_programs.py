@@ -80,6 +80,18 @@ def test_ring_bytes() -> None:
     assert plan.Case("all_reduce", "i32", "sum", 1000, 0, "normal", 0, 1).ring_raw_bytes(4) == 0
 
 
+def test_broadcasts_of_several_roots_in_a_group_are_not_framed() -> None:
+    reduce = plan.Case("all_reduce", "bf16", "sum", 10, 0, "normal", 0, 1)
+    one, two = (plan.Case("broadcast", "bf16", "none", 10, 0, "normal", root, 1) for root in (0, 1))
+    assert plan.Item("group", (reduce, one, two)).ring_raw_bytes(2) == 2 * 20
+    assert plan.Item("group", (reduce, one, one)).ring_raw_bytes(2) == 4 * 20
+    assert plan.Item("burst", (reduce, one, two)).ring_raw_bytes(2) == 4 * 20
+    for functions, several in ((BOTH, False), ((*BOTH, "all_gather_v"), True)):
+        groups = [i for i in plan.items("quick", 3, 0, 1, functions) if i.kind == "group"]
+        roots = [{c.root for c in i.cases if c.func == "broadcast"} for i in groups]
+        assert any(len(r) > 1 for r in roots) == several
+
+
 # --- the launcher
 
 
