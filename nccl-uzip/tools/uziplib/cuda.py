@@ -39,7 +39,7 @@ class Toolkit:
 
     @property
     def libdir(self) -> Path:
-        return next((self.home / d for d in ("lib64", "lib") if (self.home / d / "libcudart_static.a").is_file()))
+        return next(self.home / d for d in ("lib64", "lib") if (self.home / d / "libcudart_static.a").is_file())
 
 
 @overload
@@ -119,8 +119,8 @@ def _from_wheels(install: bool) -> Path | None:
     python = venv / "bin" / "python"
     no_way = (
         "nvcc: not found, and cannot be had: {}\n"
-        "Install a CUDA toolkit (12.x or 13.x) and put nvcc on PATH or set CUDA_HOME, or give its wheels with WHEELS=DIR: "
-        + ", ".join(WHEELS)
+        "Install a CUDA toolkit (12.x or 13.x) and put nvcc on PATH or set CUDA_HOME, or give its wheels with "
+        "WHEELS=DIR: " + ", ".join(WHEELS)
     )
     if not python.is_file():
         if not install:

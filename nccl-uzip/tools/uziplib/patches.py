@@ -43,10 +43,7 @@ MAX_ADDED, MAX_REMOVED = 250, 10
 TAG = "[UZIP]"
 
 APPLIED = "refs/uzip/applied"  # the commit that the series on disk was applied or exported as
-SPDX = (
-    "SPDX-FileCopyrightText: Copyright (c) 2026 the nccl-uzip authors\n"
-    "SPDX-License-Identifier: Apache-2.0\n"
-)
+SPDX = "SPDX-FileCopyrightText: Copyright (c) 2026 the nccl-uzip authors\nSPDX-License-Identifier: Apache-2.0\n"
 FIELDS = ("Why:", "Why not outside:", "Files:")
 TRAILER = "Patch-file: "
 
@@ -358,17 +355,20 @@ def hunks(diff: str) -> list[tuple[str, list[str], list[str]]]:
     """(file and line, added lines, removed lines) of each hunk of a diff."""
     found: list[tuple[str, list[str], list[str]]] = []
     file = ""
+    added: list[str] = []
+    removed: list[str] = []
     left = 0  # lines of the current hunk that are still to come; a removed line may look like a file header
     for line in diff.splitlines():
         if left and line[:1] in ("+", "-", " "):
             if line[0] != " ":
-                found[-1][1 if line[0] == "+" else 2].append(line[1:])
+                (added if line[0] == "+" else removed).append(line[1:])
             left -= 2 if line[0] == " " else 1
         elif line.startswith("+++ "):
             file = line[4:].removeprefix("b/")
         elif at := re.match(r"@@ -\d+(?:,(\d+))? \+(\d+)(?:,(\d+))? @@", line):
             left = int(at[1] or 1) + int(at[3] or 1)
-            found.append((f"{file}:{at[2]}", [], []))
+            added, removed = [], []
+            found.append((f"{file}:{at[2]}", added, removed))
     return found
 
 

@@ -75,7 +75,7 @@ def ways(pin: Pin) -> str:
 
 
 def obtain(pin: Pin) -> Path:
-    """A verified archive (a file), or the folder that NCCL_SRC names (verified when it is committed, see patches.py)."""
+    """A verified archive (a file), or the folder that NCCL_SRC names (verified by patches.py)."""
     tree = os.environ.get("NCCL_SRC")
     if tree:
         path = Path(tree).resolve()
