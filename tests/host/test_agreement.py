@@ -8,9 +8,10 @@ import ctypes
 from collections.abc import Callable
 
 import pytest
-from conftest import Host, Policy
 from hypothesis import given
 from hypothesis import strategies as st
+
+from host_shim import Host, Policy
 
 AGREED, ABSENT, DIFFER = 0, 1, 2
 
@@ -30,9 +31,7 @@ def make(host: Host, **knobs: str) -> Policy:
 
 
 def test_same_knobs_same_word(host: Host) -> None:
-    assert word(host, make(host)) == word(
-        host, make(host, enable="1", min_bytes="262144", proto="^LL")
-    )
+    assert word(host, make(host)) == word(host, make(host, enable="1", min_bytes="262144", proto="^LL"))
 
 
 @pytest.mark.parametrize(
@@ -50,9 +49,7 @@ def test_same_knobs_same_word(host: Host) -> None:
         ),
     ],
 )
-def test_difference_names_setting_and_values(
-    host: Host, name: str, other: dict[str, str]
-) -> None:
+def test_difference_names_setting_and_values(host: Host, name: str, other: dict[str, str]) -> None:
     a, b = make(host), make(host, **other)
     assert word(host, a) != word(host, b)
     assert difference(host, a, b).startswith(name)
@@ -62,17 +59,13 @@ def change(field: str) -> Callable[[Policy], None]:
     return lambda policy: setattr(policy, field, getattr(policy, field) + 1)
 
 
-@pytest.mark.parametrize(
-    "field", [name for name, _ in Policy._fields_ if name != "modes"]
-)
+@pytest.mark.parametrize("field", [name for name, _ in Policy._fields_ if name != "modes"])
 def test_every_field_counts(host: Host, field: str) -> None:
     a, b = make(host), make(host)
     change(field)(b)
     assert word(host, a) != word(host, b)
     text = difference(host, a, b)
-    assert (
-        "differs: " in text and " on rank 0, " in text and text.endswith(" on rank 3")
-    )
+    assert "differs: " in text and " on rank 0, " in text and text.endswith(" on rank 3")
 
 
 def test_no_difference(host: Host) -> None:
@@ -122,8 +115,6 @@ def test_long_lists_end(host: Host) -> None:
 
 
 def test_error_texts_are_distinct(host: Host) -> None:
-    texts = [
-        host.lib.shimErrorText(ctypes.c_uint32(code)).decode() for code in range(7)
-    ]
+    texts = [host.lib.shimErrorText(ctypes.c_uint32(code)).decode() for code in range(7)]
     assert len(set(texts)) == 7 and all(texts)
     assert host.lib.shimErrorText(ctypes.c_uint32(99)).decode() == "unknown reason"

@@ -4,10 +4,13 @@
 
 from __future__ import annotations
 
+import ctypes
+
 import pytest
-from conftest import Host
 from hypothesis import given
 from hypothesis import strategies as st
+
+from host_shim import Host
 
 FUNCTIONS = ["Broadcast", "Reduce", "AllGather", "ReduceScatter", "AllReduce"]
 OFF, AUTO, FORCE = 0, 1, 2
@@ -43,23 +46,17 @@ def test_values(host: Host) -> None:
 def test_switch_refused(host: Host, name: str, value: str) -> None:
     ok, _, _, error = host.parse(**{name: value})
     assert not ok
-    assert (
-        error == f'NCCL_UZIP_{name.upper()}="{value}" is not valid; allowed are 0 and 1'
-    )
+    assert error == f'NCCL_UZIP_{name.upper()}="{value}" is not valid; allowed are 0 and 1'
 
 
-@pytest.mark.parametrize(
-    "value", ["-1", "+1", "4M", "1e6", "0x10", " 5", "5 ", "", str(2**63), str(2**70)]
-)
+@pytest.mark.parametrize("value", ["-1", "+1", "4M", "1e6", "0x10", " 5", "5 ", "", str(2**63), str(2**70)])
 def test_bytes_refused(host: Host, value: str) -> None:
     ok, _, _, error = host.parse(min_bytes=value)
     if value == "":
         assert ok
         return
     assert not ok
-    assert error.startswith(
-        f'NCCL_UZIP_MIN_BYTES="{value}" is not valid; allowed is a number of bytes from 0 to '
-    )
+    assert error.startswith(f'NCCL_UZIP_MIN_BYTES="{value}" is not valid; allowed is a number of bytes from 0 to ')
 
 
 # NCCL_PROTO, what NCCL's parser is to see, the modes.
@@ -90,9 +87,7 @@ def test_proto(host: Host, value: str, upstream: str, mode: int) -> None:
 
 
 def test_proto_by_function(host: Host) -> None:
-    ok, policy, seen, _ = host.parse(
-        proto="LL;AllReduce:UZIP;broadcast:^UZIP;Reduce:Simple,UZIP"
-    )
+    ok, policy, seen, _ = host.parse(proto="LL;AllReduce:UZIP;broadcast:^UZIP;Reduce:Simple,UZIP")
     assert ok
     assert seen == "LL;AllReduce:Simple;Reduce:Simple"
     assert dict(zip(FUNCTIONS, policy.modes, strict=False)) == {
@@ -162,7 +157,5 @@ def test_upstream_never_sees_uzip(host: Host, tokens: list[str], exclude: bool) 
     ],
 )
 def test_wanted(host: Host, knobs: dict[str, str], wanted: bool) -> None:
-    import ctypes
-
     policy = host.parse(**knobs)[1]
     assert bool(host.lib.shimWanted(ctypes.byref(policy))) is wanted

@@ -5,9 +5,10 @@
 from __future__ import annotations
 
 import pytest
-from conftest import Host, Ring
 from hypothesis import given
 from hypothesis import strategies as st
+
+from host_shim import Host, Ring
 
 BF16, F16, F32 = 1, 2, 3
 
@@ -27,9 +28,7 @@ def ring(gbps: float, **values: float) -> Ring:
 
 
 def test_ratios(host: Host) -> None:
-    assert [host.ratio(t) for t in (BF16, F16, F32)] == pytest.approx(
-        [0.68, 0.86, 0.84]
-    )
+    assert [host.ratio(t) for t in (BF16, F16, F32)] == pytest.approx([0.68, 0.86, 0.84])
     assert host.ratio(0) == host.ratio(99) == 1.0
 
 
@@ -53,9 +52,7 @@ def test_links_inside_a_node_limit_too(host: Host) -> None:
     assert host.gain(ring(1, bw_intra=0.5, **nodes_of_four), 0.68) == pytest.approx(1.0)
     assert host.gain(ring(1, **nodes_of_four), 0.68) == pytest.approx(1 / 0.68)
     # With one GPU a node there is no such link.
-    assert host.gain(ring(1, bw_intra=1.2, channels=64), 0.68) == pytest.approx(
-        1 / 0.68
-    )
+    assert host.gain(ring(1, bw_intra=1.2, channels=64), 0.68) == pytest.approx(1 / 0.68)
 
 
 def test_unknown_bandwidth_is_no_gain(host: Host) -> None:
@@ -68,9 +65,7 @@ def test_gain_is_bounded(host: Host, gbps: float, channels: int, ratio: float) -
 
 
 @given(st.floats(0, 1e6), st.floats(0, 1e6), st.floats(0.1, 2), st.integers(1, 100))
-def test_time_grows_with_size(
-    host: Host, latency: float, transfer: float, gain: float, steps: int
-) -> None:
+def test_time_grows_with_size(host: Host, latency: float, transfer: float, gain: float, steps: int) -> None:
     small = host.time(latency + transfer, transfer, gain, steps)
     large = host.time(latency + 2 * transfer, 2 * transfer, gain, steps)
     assert large >= small - 1e-6 * abs(small)

@@ -74,7 +74,10 @@ ncclResult_t ncclUzipInit(struct ncclComm* comm) {
   policy.format = UZIP_FORMAT_VERSION;
   policy.buffBytes = ncclParamBuffSize();
   policy.typeMask = kTypeMask;
-  policy.netDevice = comm->netDeviceType != NCCL_NET_DEVICE_HOST;
+  // ncclComm::netDeviceType would say it, but NCCL never sets it.
+  ncclNetProperties_t netProps;
+  NCCLCHECK(comm->ncclNet->getProperties(0, &netProps));
+  policy.netDevice = netProps.netDeviceType != NCCL_NET_DEVICE_HOST;
   for (int row = 0; row < kRows; row++) policy.functions |= uint64_t(funcIdOfRow(row) >= 0) << row;
 
   struct uzipKnobs knobs;
@@ -171,20 +174,29 @@ ncclResult_t ncclUzipDevCommInit(struct ncclComm* comm, struct ncclKernelComm* d
     return ncclSuccess;
   }
 
+  // One allocation each, as small ones cost as much as large ones.
+  struct DeviceSide {
+    struct ncclUzipGroupStats stats[UZIP_STATS_RECORDS];
+    struct ncclUzipDevComm comm;
+  }* device;
+  struct MappedSide {
+    struct ncclUzipGroupStats stats[UZIP_STATS_RECORDS];
+    struct ncclUzipErrorRecord error;
+  }* mapped;
+  NCCLCHECK(ncclCudaCallocAsync(&device, 1, stream, comm->memManager));
+  ncclCommPushCudaFree(comm, device);
+  NCCLCHECK(ncclCudaHostCalloc(&mapped, 1));
+  ncclCommPushCudaHostFree(comm, mapped);
   struct ncclUzipDevComm tmp;
   memset(&tmp, 0, sizeof(tmp));
+  tmp.stats = device->stats;
+  tmp.statsHost = mapped->stats;
+  tmp.error = &mapped->error;
   tmp.typeMask = uzip->policy.typeMask;
-  NCCLCHECK(ncclCudaCallocAsync(&tmp.stats, UZIP_STATS_RECORDS, stream, comm->memManager));
-  ncclCommPushCudaFree(comm, tmp.stats);
-  NCCLCHECK(ncclCudaHostCalloc(&tmp.statsHost, UZIP_STATS_RECORDS));
-  ncclCommPushCudaHostFree(comm, tmp.statsHost);
-  NCCLCHECK(ncclCudaHostCalloc(&tmp.error, 1));
-  ncclCommPushCudaHostFree(comm, tmp.error);
-  NCCLCHECK(ncclCudaCallocAsync(&devComm->uzip, 1, stream, comm->memManager));
-  ncclCommPushCudaFree(comm, devComm->uzip);
-  NCCLCHECK(ncclCudaMemcpyAsync(devComm->uzip, &tmp, 1, stream));
-  uzip->statsHost = tmp.statsHost;
-  uzip->error = tmp.error;
+  NCCLCHECK(ncclCudaMemcpyAsync(&device->comm, &tmp, 1, stream));
+  devComm->uzip = &device->comm;
+  uzip->statsHost = mapped->stats;
+  uzip->error = &mapped->error;
   INFO(NCCL_INIT, "UZIP enabled for comm %p rank %d nRanks %d: %s; each network buffer grows by %d bytes", comm, comm->rank,
        comm->nRanks, describe(uzip).c_str(), comm->proxyState->uzipPadBytes);
   return ncclSuccess;
