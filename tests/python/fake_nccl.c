@@ -20,7 +20,9 @@
 #include <time.h>
 #include <unistd.h>
 
-typedef struct { char internal[128]; } ncclUniqueId;
+typedef struct {
+  char internal[128];
+} ncclUniqueId;
 typedef struct {
   size_t size;
   uint64_t sendRawBytes, sendWireBytes, recvRawBytes, recvWireBytes;

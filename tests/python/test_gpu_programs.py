@@ -16,14 +16,14 @@ from typing import Any
 
 import pytest
 
-GPU = Path(__file__).resolve().parents[1] / "gpu"
-sys.path.insert(0, str(GPU))
+sys.path.insert(0, str(Path(__file__).resolve().parents[1] / "gpu"))
 
 import identity_plan as plan
 import ranks as launcher
 import torch_train
 from nccl_ctypes import ELEMENT_BYTES
 
+GPU = Path(plan.__file__).parent
 needs_torch = pytest.mark.skipif(importlib.util.find_spec("torch") is None, reason="needs torch (a CPU build will do)")
 BOTH = plan.FUNCTIONS[:2]
 

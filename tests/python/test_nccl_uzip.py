@@ -13,9 +13,8 @@ import sys
 import textwrap
 from pathlib import Path
 
-import pytest
-
 import nccl_uzip
+import pytest
 
 ROOT = Path(__file__).resolve().parents[2]
 PACKAGE = Path(nccl_uzip.__file__).resolve().parent
