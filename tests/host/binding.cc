@@ -1,8 +1,8 @@
 // SPDX-FileCopyrightText: Copyright (c) 2026 the nccl-uzip authors
 // SPDX-License-Identifier: Apache-2.0
 //
-// The functions that NCCL's hook lines call, over NCCL's own structures, with stand-ins for the rest of NCCL and for CUDA.
-// `binding CASE` runs a case and exits 0 when all its checks hold.
+// The functions that NCCL's hook lines call, over NCCL's own structures, with stand-ins for the rest of NCCL and for
+// CUDA. `binding CASE` runs a case and exits 0 when all its checks hold.
 
 #include <stdarg.h>
 #include <stdio.h>
@@ -21,7 +21,7 @@
 
 #include "uzip/host/uzip_comm.h"
 
-// --- Stand-ins -----------------------------------------------------------------------------------------------------------------
+// --- Stand-ins ---------------------------------------------------------------------------------------------
 
 static std::map<std::string, std::string> environment;
 static std::string warnings, infos;
@@ -56,15 +56,19 @@ ncclResult_t bootstrapAllGather(void*, void* data, int size) {
   return ncclSuccess;
 }
 
-ncclResult_t ncclTopoGetAlgoTime(struct ncclComm* comm, int coll, int algorithm, int protocol, size_t nBytes, int pipeOps,
-                                 float* time) {
+ncclResult_t ncclTopoGetAlgoTime(struct ncclComm* comm, int coll, int algorithm, int protocol, size_t nBytes,
+                                 int pipeOps, float* time) {
   float const bandwidth = comm->bandwidths[coll][algorithm][protocol];
   *time = bandwidth == 0 ? -1 : comm->latencies[coll][algorithm][protocol] * pipeOps + nBytes / (1000 * bandwidth);
   return ncclSuccess;
 }
 
-ncclResult_t CommCheck(struct ncclComm* comm, const char*, const char*) { return comm ? ncclSuccess : ncclInvalidArgument; }
-ncclResult_t PtrCheck(const void* pointer, const char*, const char*) { return pointer ? ncclSuccess : ncclInvalidArgument; }
+ncclResult_t CommCheck(struct ncclComm* comm, const char*, const char*) {
+  return comm ? ncclSuccess : ncclInvalidArgument;
+}
+ncclResult_t PtrCheck(const void* pointer, const char*, const char*) {
+  return pointer ? ncclSuccess : ncclInvalidArgument;
+}
 const char* ncclProtoToString(int proto) { return proto == NCCL_PROTO_SIMPLE ? "SIMPLE" : "LL"; }
 int64_t ncclParamBuffSize() { return -2; }
 int ncclCuMemEnable() { return 0; }
@@ -82,20 +86,22 @@ extern "C" {
 cudaError_t cudaThreadExchangeStreamCaptureMode(enum cudaStreamCaptureMode*) { return cudaSuccess; }
 cudaError_t cudaMalloc(void** pointer, size_t bytes) { return *pointer = malloc(bytes), cudaSuccess; }
 cudaError_t cudaHostAlloc(void** pointer, size_t bytes, unsigned) { return *pointer = malloc(bytes), cudaSuccess; }
-cudaError_t cudaMemsetAsync(void* to, int value, size_t bytes, cudaStream_t) { return memset(to, value, bytes), cudaSuccess; }
+cudaError_t cudaMemsetAsync(void* to, int value, size_t bytes, cudaStream_t) {
+  return memset(to, value, bytes), cudaSuccess;
+}
 cudaError_t cudaMemcpyAsync(void* to, const void* from, size_t bytes, enum cudaMemcpyKind, cudaStream_t) {
   return memcpy(to, from, bytes), cudaSuccess;
 }
 }
 
-// --- Checks and fixtures ---------------------------------------------------------------------------------------------------------
+// --- Checks and fixtures -----------------------------------------------------------------------------------
 
-#define CHECK(condition) \
-  do { \
-    if (!(condition)) { \
+#define CHECK(condition)                                                                                               \
+  do {                                                                                                                 \
+    if (!(condition)) {                                                                                                \
       fprintf(stderr, "%s:%d: %s\nWARN: %sINFO: %s", __FILE__, __LINE__, #condition, warnings.c_str(), infos.c_str()); \
-      exit(1); \
-    } \
+      exit(1);                                                                                                         \
+    }                                                                                                                  \
   } while (0)
 
 static bool contains(std::string const& text, char const* part) { return text.find(part) != std::string::npos; }
@@ -179,14 +185,15 @@ static bool chosen(struct ncclComm* comm, struct ncclTaskColl t) {
   return t.uzip;
 }
 
-// --- Cases -----------------------------------------------------------------------------------------------------------------------
+// --- Cases -------------------------------------------------------------------------------------------------
 
 // Prints "function operation type row" for each device function, for the comparison with what generate.py makes.
 static void rows() {
   char const* const ops[] = {"Sum", "Prod", "MinMax", "PreMulSum", "SumPostDiv"};
-  std::map<int, char const*> const types = {{ncclInt8, "i8"}, {ncclUint8, "u8"}, {ncclInt32, "i32"}, {ncclUint32, "u32"},
-      {ncclInt64, "i64"}, {ncclUint64, "u64"}, {ncclFloat16, "f16"}, {ncclFloat32, "f32"}, {ncclFloat64, "f64"},
-      {ncclBfloat16, "bf16"}, {ncclFloat8e4m3, "f8e4m3"}, {ncclFloat8e5m2, "f8e5m2"}};
+  std::map<int, char const*> const types = {
+      {ncclInt8, "i8"},     {ncclUint8, "u8"},      {ncclInt32, "i32"},         {ncclUint32, "u32"},
+      {ncclInt64, "i64"},   {ncclUint64, "u64"},    {ncclFloat16, "f16"},       {ncclFloat32, "f32"},
+      {ncclFloat64, "f64"}, {ncclBfloat16, "bf16"}, {ncclFloat8e4m3, "f8e4m3"}, {ncclFloat8e5m2, "f8e5m2"}};
   for (int op = 0; op < ncclNumDevRedOps; op++) {
     for (auto type : types) {
       int const row = ncclUzipDevFuncId(ncclFuncAllReduce, op, type.first, NCCL_ALGO_RING);
@@ -199,8 +206,8 @@ static void rows() {
 }
 
 static void wrongKnobs() {
-  std::pair<char const*, char const*> const wrong[] = {{"NCCL_UZIP_ENABLE", "2"}, {"NCCL_UZIP_EXACT", "on"},
-      {"NCCL_UZIP_MIN_BYTES", "1M"}, {"NCCL_PROTO", "UZIPP"}};
+  std::pair<char const*, char const*> const wrong[] = {
+      {"NCCL_UZIP_ENABLE", "2"}, {"NCCL_UZIP_EXACT", "on"}, {"NCCL_UZIP_MIN_BYTES", "1M"}, {"NCCL_PROTO", "UZIPP"}};
   for (auto knob : wrong) {
     Comm c;
     environment = {{knob.first, knob.second}};
@@ -263,7 +270,8 @@ static void differingRanks() {
     };
     CHECK(ncclUzipAgree(c.comm, nullptr) == ncclSuccess);
     CHECK(!c.comm->uzip->enabled);
-    CHECK(c.reason() == "rank 2 has another UZIP policy than rank 0: NCCL_UZIP_MIN_BYTES differs: 262144 on rank 0, 1000 on rank 2");
+    CHECK(c.reason() ==
+          "rank 2 has another UZIP policy than rank 0: NCCL_UZIP_MIN_BYTES differs: 262144 on rank 0, 1000 on rank 2");
   }
 }
 
@@ -301,7 +309,8 @@ static void sharingChild() {
 static void unsuitable() {
   Comm oneNode(4, 1);
   oneNode.init();
-  CHECK(!oneNode.comm->uzip->enabled && contains(oneNode.reason(), "one node") && oneNode.comm->proxyState->uzipPadBytes == 0);
+  CHECK(!oneNode.comm->uzip->enabled && contains(oneNode.reason(), "one node") &&
+        oneNode.comm->proxyState->uzipPadBytes == 0);
 
   Comm odd;
   odd.comm->buffSizes[NCCL_PROTO_SIMPLE] = 100000;
@@ -543,10 +552,12 @@ static void stats() {
   CHECK(ncclUzipCommGetStats(c.comm, &s) == ncclSuccess && s.sendRawBytes == 0 && s.ops == 0);
   struct ncclUzipGroupStats* records = c.device.uzip->statsHost;
   records[0].sendRawBytes = 1000, records[0].sendWireBytes = 680, records[0].ops = 3, records[0].sendSlices = 4;
-  records[NCCL_MAX_GROUPS].sendRawBytes = 500, records[NCCL_MAX_GROUPS].sendWireBytes = 500, records[NCCL_MAX_GROUPS].ops = 2;
+  records[NCCL_MAX_GROUPS].sendRawBytes = 500, records[NCCL_MAX_GROUPS].sendWireBytes = 500,
+  records[NCCL_MAX_GROUPS].ops = 2;
   records[UZIP_STATS_RECORDS - 1].recvRawBytes = 9, records[UZIP_STATS_RECORDS - 1].recvSlices = 1;
   CHECK(ncclUzipCommGetStats(c.comm, &s) == ncclSuccess);
-  CHECK(s.sendRawBytes == 1500 && s.sendWireBytes == 1180 && s.recvRawBytes == 9 && s.recvSlices == 1 && s.sendSlices == 4);
+  CHECK(s.sendRawBytes == 1500 && s.sendWireBytes == 1180 && s.recvRawBytes == 9 && s.recvSlices == 1 &&
+        s.sendSlices == 4);
   CHECK(s.ops == 3 && s.size == sizeof(s));
   CHECK(ncclUzipCommResetStats(c.comm) == ncclSuccess && ncclUzipCommGetStats(c.comm, &s) == ncclSuccess);
   CHECK(s.sendRawBytes == 0 && s.sendWireBytes == 0 && s.ops == 0 && s.recvRawBytes == 0);
@@ -556,7 +567,8 @@ static void stats() {
   ncclUzipPolicy_t p = {};
   p.size = sizeof(p);
   CHECK(ncclUzipCommGetPolicy(c.comm, &p) == ncclSuccess);
-  CHECK(p.enabled == 1 && p.reason[0] == 0 && p.links == NCCL_UZIP_LINKS_NET && p.minBytes == 262144 && !p.exact && !p.forced);
+  CHECK(p.enabled == 1 && p.reason[0] == 0 && p.links == NCCL_UZIP_LINKS_NET && p.minBytes == 262144 && !p.exact &&
+        !p.forced);
   CHECK(p.types == (NCCL_UZIP_TYPES_BF16 | NCCL_UZIP_TYPES_F16 | NCCL_UZIP_TYPES_F32));
 
   // Refusals.
@@ -565,11 +577,15 @@ static void stats() {
   CHECK(ncclUzipCommGetStats(c.comm, &s) == ncclInvalidArgument && contains(warnings, "stats->size is 8"));
   CHECK(ncclUzipCommGetPolicy(c.comm, &p) == ncclInvalidArgument && contains(warnings, "policy->size is"));
   int version, format;
-  CHECK(ncclUzipCommGetStats(nullptr, &s) == ncclInvalidArgument && ncclUzipCommGetStats(c.comm, nullptr) == ncclInvalidArgument);
-  CHECK(ncclUzipCommGetPolicy(nullptr, &p) == ncclInvalidArgument && ncclUzipCommGetPolicy(c.comm, nullptr) == ncclInvalidArgument);
+  CHECK(ncclUzipCommGetStats(nullptr, &s) == ncclInvalidArgument &&
+        ncclUzipCommGetStats(c.comm, nullptr) == ncclInvalidArgument);
+  CHECK(ncclUzipCommGetPolicy(nullptr, &p) == ncclInvalidArgument &&
+        ncclUzipCommGetPolicy(c.comm, nullptr) == ncclInvalidArgument);
   CHECK(ncclUzipCommResetStats(nullptr) == ncclInvalidArgument);
-  CHECK(ncclUzipGetVersion(nullptr, &format) == ncclInvalidArgument && ncclUzipGetVersion(&version, nullptr) == ncclInvalidArgument);
-  CHECK(ncclUzipGetVersion(&version, &format) == ncclSuccess && version == NCCL_UZIP_VERSION_CODE && format == UZIP_FORMAT_VERSION);
+  CHECK(ncclUzipGetVersion(nullptr, &format) == ncclInvalidArgument &&
+        ncclUzipGetVersion(&version, nullptr) == ncclInvalidArgument);
+  CHECK(ncclUzipGetVersion(&version, &format) == ncclSuccess && version == NCCL_UZIP_VERSION_CODE &&
+        format == UZIP_FORMAT_VERSION);
 
   // The end of the communicator says what it moved.
   infos.clear();
@@ -585,8 +601,10 @@ static void stats() {
   environment = {{"NCCL_UZIP_ENABLE", "0"}};
   Comm off;
   off.init();
-  CHECK(ncclUzipCommGetStats(off.comm, &s) == ncclSuccess && s.sendRawBytes == 0 && ncclUzipCommResetStats(off.comm) == ncclSuccess);
-  CHECK(ncclUzipCommGetPolicy(off.comm, &p) == ncclSuccess && !p.enabled && contains(p.reason, "NCCL_UZIP_ENABLE=0") && p.links == 0);
+  CHECK(ncclUzipCommGetStats(off.comm, &s) == ncclSuccess && s.sendRawBytes == 0 &&
+        ncclUzipCommResetStats(off.comm) == ncclSuccess);
+  CHECK(ncclUzipCommGetPolicy(off.comm, &p) == ncclSuccess && !p.enabled && contains(p.reason, "NCCL_UZIP_ENABLE=0") &&
+        p.links == 0);
 }
 
 static void names() {
@@ -596,17 +614,30 @@ static void names() {
   CHECK(std::string(ncclUzipProtoName(&t)) == "UZIP");
   CHECK(ncclUzipTypeOf(ncclBfloat16) == UZIP_TYPE_BF16 && ncclUzipTypeOf(ncclFloat16) == UZIP_TYPE_F16 &&
         ncclUzipTypeOf(ncclFloat32) == UZIP_TYPE_F32);
-  for (ncclDataType_t type : {ncclInt8, ncclUint8, ncclInt32, ncclUint32, ncclInt64, ncclUint64, ncclFloat64, ncclFloat8e4m3}) {
+  for (ncclDataType_t type :
+       {ncclInt8, ncclUint8, ncclInt32, ncclUint32, ncclInt64, ncclUint64, ncclFloat64, ncclFloat8e4m3}) {
     CHECK(ncclUzipTypeOf(type) == UZIP_TYPE_NONE);
   }
 }
 
 int main(int argc, char** argv) {
-  std::map<std::string, void (*)()> const cases = {{"rows", rows}, {"wrong_knobs", wrongKnobs}, {"agreement", agreement},
-      {"stock_rank", stockRank}, {"differing_ranks", differingRanks}, {"sharing_child", sharingChild}, {"unsuitable", unsuitable},
-      {"pads", pads}, {"choice", choice}, {"broadcast_ignores_type", broadcastIgnoresType}, {"cost_table", costTable},
-      {"exact", exact}, {"forced", forced}, {"same_on_all_ranks", sameOnAllRanks}, {"async_error", asyncError}, {"stats", stats},
-      {"names", names}};
+  std::map<std::string, void (*)()> const cases = {{"rows", rows},
+                                                   {"wrong_knobs", wrongKnobs},
+                                                   {"agreement", agreement},
+                                                   {"stock_rank", stockRank},
+                                                   {"differing_ranks", differingRanks},
+                                                   {"sharing_child", sharingChild},
+                                                   {"unsuitable", unsuitable},
+                                                   {"pads", pads},
+                                                   {"choice", choice},
+                                                   {"broadcast_ignores_type", broadcastIgnoresType},
+                                                   {"cost_table", costTable},
+                                                   {"exact", exact},
+                                                   {"forced", forced},
+                                                   {"same_on_all_ranks", sameOnAllRanks},
+                                                   {"async_error", asyncError},
+                                                   {"stats", stats},
+                                                   {"names", names}};
   if (argc == 1) {
     for (auto const& c : cases) printf("%s\n", c.first.c_str());
     return 0;

@@ -32,7 +32,8 @@ int shimAgree(uint32_t const* words, int count, char* message, size_t textBytes)
   return agreement;
 }
 
-void shimDifference(uzipPolicy const* mine, int myRank, uzipPolicy const* other, int otherRank, char* out, size_t textBytes) {
+void shimDifference(uzipPolicy const* mine, int myRank, uzipPolicy const* other, int otherRank, char* out,
+                    size_t textBytes) {
   give(uzipPolicyDifference(*mine, myRank, *other, otherRank), out, textBytes);
 }
 

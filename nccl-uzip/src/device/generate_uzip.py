@@ -15,7 +15,8 @@ Row = tuple[str, "str | None", "str | None", "str | None", "str | None"]
 REDOPS = ("Sum", "Prod", "MinMax", "PreMulSum")
 TYPES = ("f16", "f32", "bf16")
 
-# NCCL's rows per protocol: AllGather, Broadcast and AllGatherV; AllReduce, Reduce and ReduceScatter by operation and type.
+# NCCL's rows per protocol: AllGather, Broadcast and AllGatherV; AllReduce, Reduce and ReduceScatter by operation and
+# type.
 COPY_ALGORITHMS = 4 + 1 + 1
 REDUCE_ALGORITHMS = 6 + 1 + 4
 

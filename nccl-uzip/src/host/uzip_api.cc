@@ -14,7 +14,8 @@
 #define UZIP_API extern "C" __attribute__((visibility("default"))) ncclResult_t
 
 static_assert(NCCL_UZIP_TYPES_BF16 == 1u << UZIP_TYPE_BF16 && NCCL_UZIP_TYPES_F16 == 1u << UZIP_TYPE_F16 &&
-              NCCL_UZIP_TYPES_F32 == 1u << UZIP_TYPE_F32, "bits of ncclUzipPolicy_t::types");
+                  NCCL_UZIP_TYPES_F32 == 1u << UZIP_TYPE_F32,
+              "bits of ncclUzipPolicy_t::types");
 
 static ncclResult_t checkSize(char const* function, char const* what, size_t size, size_t expected) {
   if (size == expected) return ncclSuccess;
@@ -24,7 +25,7 @@ static ncclResult_t checkSize(char const* function, char const* what, size_t siz
 
 // Each field of a record goes through `combine(sum, current - base)`.
 template <typename Combine>
-static uint64_t reduceStats(struct ncclUzipComm* uzip, uint64_t ncclUzipGroupStats::*field, Combine combine) {
+static uint64_t reduceStats(struct ncclUzipComm* uzip, uint64_t ncclUzipGroupStats::* field, Combine combine) {
   uint64_t total = 0;
   for (size_t r = 0; r < UZIP_STATS_RECORDS; r++) {
     uint64_t const now = COMPILER_ATOMIC_LOAD(&(uzip->statsHost[r].*field), std::memory_order_relaxed);
@@ -40,7 +41,7 @@ void uzipReadStats(struct ncclUzipComm* uzip, ncclUzipStats_t* stats) {
   stats->padBytes = uzip->padBytes;
   if (uzip->statsHost == nullptr) return;
   std::lock_guard<std::mutex> lock(uzip->mutex);
-  auto sum = [&](uint64_t ncclUzipGroupStats::*field) {
+  auto sum = [&](uint64_t ncclUzipGroupStats::* field) {
     return reduceStats(uzip, field, [](uint64_t a, uint64_t b) { return a + b; });
   };
   stats->sendRawBytes = sum(&ncclUzipGroupStats::sendRawBytes);

@@ -19,8 +19,9 @@
 // NCCL defines these parameters without declaring them in a header.
 int64_t ncclParamBuffSize();
 
-static_assert(offsetof(struct ncclPeerInfo, uzipPolicy) == 60 && offsetof(struct ncclPeerInfo, totalGlobalMem) == 64,
-              "the policy word must fill the hole of ncclPeerInfo: a stock rank sends 0 there, in a structure of the same size");
+static_assert(
+    offsetof(struct ncclPeerInfo, uzipPolicy) == 60 && offsetof(struct ncclPeerInfo, totalGlobalMem) == 64,
+    "the policy word must fill the hole of ncclPeerInfo: a stock rank sends 0 there, in a structure of the same size");
 static_assert(UZIP_POLICY_FUNCS == NCCL_NUM_FUNCTIONS, "functions with a protocol list");
 static_assert(int(ncclFuncBroadcast) == 0 && int(ncclFuncAllReduce) == 4, "order of uzipFuncNames");
 
@@ -29,7 +30,7 @@ static constexpr uint32_t kTypeMask = 1u << UZIP_TYPE_BF16 | 1u << UZIP_TYPE_F16
 // A network buffer must stay a multiple of this after the pads: DMA-BUF wants whole pages, which may have 64 KiB.
 static constexpr uint32_t kBuffAlign = 64 << 10;
 
-// --- Device functions ----------------------------------------------------------------------------------------------------------
+// --- Device functions --------------------------------------------------------------------------------------
 
 // Order of rows as in device/generate_uzip.py.
 static constexpr int kRowOps[] = {ncclDevSum, ncclDevProd, ncclDevMinMax, ncclDevPreMulSum};
@@ -47,9 +48,10 @@ static int rowOf(int func, int devRedOp, int datatype, int algorithm) {
 }
 
 static int funcIdOfRow(int row) {
-  // Upstream's rows: SendRecv, AllGather, Broadcast, AllGatherV, then AllReduce, Reduce and ReduceScatter by operation and type.
-  constexpr int kUpstreamRows = 1 + (4 + 1 + 1) * NCCL_NUM_PROTOCOLS +
-                                ncclNumDevRedOps * ncclNumTypes * (6 + 1 + 4) * NCCL_NUM_PROTOCOLS;
+  // Upstream's rows: SendRecv, AllGather, Broadcast, AllGatherV, then AllReduce, Reduce and ReduceScatter by
+  // operation and type.
+  constexpr int kUpstreamRows =
+      1 + (4 + 1 + 1) * NCCL_NUM_PROTOCOLS + ncclNumDevRedOps * ncclNumTypes * (6 + 1 + 4) * NCCL_NUM_PROTOCOLS;
   return ncclDevFuncRowToId[kUpstreamRows + row];
 }
 
@@ -58,7 +60,7 @@ int ncclUzipDevFuncId(int func, int devRedOp, int datatype, int algorithm) {
   return row < 0 ? -1 : funcIdOfRow(row);
 }
 
-// --- Life of a communicator ------------------------------------------------------------------------------------------------------
+// --- Life of a communicator --------------------------------------------------------------------------------
 
 static void disable(struct ncclUzipComm* uzip, std::string const& reason) {
   uzip->enabled = false;
@@ -197,8 +199,8 @@ ncclResult_t ncclUzipDevCommInit(struct ncclComm* comm, struct ncclKernelComm* d
   devComm->uzip = &device->comm;
   uzip->statsHost = mapped->stats;
   uzip->error = &mapped->error;
-  INFO(NCCL_INIT, "UZIP enabled for comm %p rank %d nRanks %d: %s; each network buffer grows by %d bytes", comm, comm->rank,
-       comm->nRanks, describe(uzip).c_str(), comm->proxyState->uzipPadBytes);
+  INFO(NCCL_INIT, "UZIP enabled for comm %p rank %d nRanks %d: %s; each network buffer grows by %d bytes", comm,
+       comm->rank, comm->nRanks, describe(uzip).c_str(), comm->proxyState->uzipPadBytes);
   return ncclSuccess;
 }
 
@@ -210,16 +212,17 @@ void ncclUzipFree(struct ncclComm* comm) {
     uzipReadStats(uzip, &s);
     (void)ncclUzipAsyncError(comm);
     INFO(NCCL_INIT,
-         "UZIP comm %p rank %d: sent %lu bytes raw, %lu on the wire (ratio %.4f); received %lu raw, %lu on the wire; %lu slices sent "
-         "(%lu raw, %lu forwarded) in %lu operations; pads %lu bytes on %u connections",
-         comm, comm->rank, s.sendRawBytes, s.sendWireBytes, s.sendRawBytes ? double(s.sendWireBytes) / s.sendRawBytes : 1.0,
-         s.recvRawBytes, s.recvWireBytes, s.sendSlices, s.sendSlicesRaw, s.fwdSlices, s.ops, s.padBytes, uzip->connections.load());
+         "UZIP comm %p rank %d: sent %lu bytes raw, %lu on the wire (ratio %.4f); received %lu raw, %lu on the wire; "
+         "%lu slices sent (%lu raw, %lu forwarded) in %lu operations; pads %lu bytes on %u connections",
+         comm, comm->rank, s.sendRawBytes, s.sendWireBytes,
+         s.sendRawBytes ? double(s.sendWireBytes) / s.sendRawBytes : 1.0, s.recvRawBytes, s.recvWireBytes, s.sendSlices,
+         s.sendSlicesRaw, s.fwdSlices, s.ops, s.padBytes, uzip->connections.load());
   }
   comm->uzip = nullptr;
   delete uzip;
 }
 
-// --- Network connections -------------------------------------------------------------------------------------------------------
+// --- Network connections -----------------------------------------------------------------------------------
 
 void ncclUzipNetGrow(struct ncclProxyState* proxyState, int* memBytes, int* buffBytes) {
   *memBytes += proxyState->uzipPadBytes;
@@ -227,8 +230,9 @@ void ncclUzipNetGrow(struct ncclProxyState* proxyState, int* memBytes, int* buff
 }
 
 void ncclUzipNetConnect(struct ncclComm* comm, struct ncclConnInfo* conn) {
-  // A sharing child may be off while its parent's buffers have pads, so the proxies' layout decides. A framed link means
-  // something to UZIP device functions only. Shared buffers are those of send/recv, which have their own geometry.
+  // A sharing child may be off while its parent's buffers have pads, so the proxies' layout decides. A framed link
+  // means something to UZIP device functions only. Shared buffers are those of send/recv, which have their own
+  // geometry.
   int const padBytes = comm->proxyState->uzipPadBytes;
   if (padBytes == 0 || conn->shared) return;
   conn->stepSize += padBytes / NCCL_STEPS;
@@ -237,7 +241,7 @@ void ncclUzipNetConnect(struct ncclComm* comm, struct ncclConnInfo* conn) {
   comm->uzip->connections += 1;
 }
 
-// --- Choice of UZIP --------------------------------------------------------------------------------------------------------------
+// --- Choice of UZIP ----------------------------------------------------------------------------------------
 
 char const* ncclUzipUpstreamProto(struct ncclComm* comm, char const* proto) {
   std::string const& upstream = comm->uzip->upstreamProto;
@@ -260,15 +264,18 @@ char const* ncclUzipProtoName(struct ncclTaskColl const* task) {
 // The mode of a task's function; off unless ring UZIP can run it.
 static uint8_t modeOf(struct ncclComm* comm, struct ncclTaskColl const* task) {
   struct ncclUzipComm const* uzip = comm->uzip;
-  if (!uzip->enabled || ncclUzipDevFuncId(task->func, task->opDev.op, task->datatype, NCCL_ALGO_RING) < 0) return UZIP_MODE_OFF;
+  if (!uzip->enabled || ncclUzipDevFuncId(task->func, task->opDev.op, task->datatype, NCCL_ALGO_RING) < 0)
+    return UZIP_MODE_OFF;
   return uzip->policy.modes[task->func];
 }
 
-// Times in microseconds of ring Simple, as NCCL's model has it, and of ring UZIP. False when ring Simple is not to be used.
-static bool ringTimes(struct ncclComm* comm, struct ncclTaskColl const* task, size_t nBytes, int pipeOps, float* simpleUs,
-                      float* uzipUs) {
+// Times in microseconds of ring Simple, as NCCL's model has it, and of ring UZIP. False when ring Simple is not to be
+// used.
+static bool ringTimes(struct ncclComm* comm, struct ncclTaskColl const* task, size_t nBytes, int pipeOps,
+                      float* simpleUs, float* uzipUs) {
   float const bandwidth = comm->bandwidths[task->func][NCCL_ALGO_RING][NCCL_PROTO_SIMPLE];
-  if (bandwidth <= 0 || ncclTopoGetAlgoTime(comm, task->func, NCCL_ALGO_RING, NCCL_PROTO_SIMPLE, nBytes, pipeOps, simpleUs) != ncclSuccess) {
+  if (bandwidth <= 0 || ncclTopoGetAlgoTime(comm, task->func, NCCL_ALGO_RING, NCCL_PROTO_SIMPLE, nBytes, pipeOps,
+                                            simpleUs) != ncclSuccess) {
     return false;
   }
   struct ncclTopoGraph const& graph = comm->graphs[NCCL_ALGO_RING];
@@ -287,8 +294,9 @@ static bool ringTimes(struct ncclComm* comm, struct ncclTaskColl const* task, si
   return true;
 }
 
-void ncclUzipUpdateCost(struct ncclComm* comm, struct ncclTaskColl* task, size_t nBytes, int pipeOps, float** costTable) {
-  float(*table)[NCCL_NUM_PROTOCOLS] = (float(*)[NCCL_NUM_PROTOCOLS])costTable;
+void ncclUzipUpdateCost(struct ncclComm* comm, struct ncclTaskColl* task, size_t nBytes, int pipeOps,
+                        float** costTable) {
+  float (*table)[NCCL_NUM_PROTOCOLS] = (float (*)[NCCL_NUM_PROTOCOLS])costTable;
   float& entry = table[NCCL_ALGO_RING][NCCL_PROTO_SIMPLE];
   uint8_t const mode = modeOf(comm, task);
   float simpleUs, uzipUs;
@@ -311,7 +319,8 @@ void ncclUzipChoose(struct ncclComm* comm, struct ncclTaskColl* task, int pipeOp
   uint8_t const mode = modeOf(comm, task);
   if (mode == UZIP_MODE_OFF) return;
   if (mode == UZIP_MODE_AUTO) {
-    size_t const nBytes = ncclTypeSize(task->datatype) * ncclFuncMaxSendRecvCount(task->func, comm->nRanks, task->count);
+    size_t const nBytes =
+        ncclTypeSize(task->datatype) * ncclFuncMaxSendRecvCount(task->func, comm->nRanks, task->count);
     float simpleUs, uzipUs;
     if (nBytes < comm->uzip->policy.minBytes) return;
     if (!ringTimes(comm, task, nBytes, pipeOps, &simpleUs, &uzipUs) || uzipUs >= simpleUs) return;
@@ -320,7 +329,7 @@ void ncclUzipChoose(struct ncclComm* comm, struct ncclTaskColl* task, int pipeOp
   task->devFuncId = ncclUzipDevFuncId(task->func, task->opDev.op, task->datatype, NCCL_ALGO_RING);
 }
 
-// --- Errors ------------------------------------------------------------------------------------------------------------------------
+// --- Errors ------------------------------------------------------------------------------------------------
 
 ncclResult_t ncclUzipAsyncError(struct ncclComm* comm) {
   struct ncclUzipComm* uzip = comm->uzip;
@@ -329,8 +338,10 @@ ncclResult_t ncclUzipAsyncError(struct ncclComm* comm) {
   if (code == UZIP_OK) return ncclSuccess;
   if (!uzip->errorReported.exchange(true)) {
     struct ncclUzipErrorRecord const* error = uzip->error;
-    WARN("UZIP: rank %d refused a slot from rank %d, channel %u, step %lu: %s (error %u, value 0x%x). Results of the operation are wrong.",
-         comm->rank, error->peer, error->channel, (unsigned long)error->step, uzipErrorText(code), code, error->detail);
+    WARN(
+        "UZIP: rank %d refused a slot from rank %d, channel %u, step %lu: %s (error %u, value 0x%x). Results of the "
+        "operation are wrong.",
+        comm->rank, error->peer, error->channel, (unsigned long)error->step, uzipErrorText(code), code, error->detail);
   }
   return ncclRemoteError;
 }

@@ -20,7 +20,7 @@ static char const* const modeNames[] = {"off", "auto", "force"};
 
 static bool isSet(char const* value) { return value != nullptr && value[0] != '\0'; }
 
-// --- Knobs -----------------------------------------------------------------------------------------------------------------
+// --- Knobs -------------------------------------------------------------------------------------------------
 
 static bool parseSwitch(char const* name, char const* value, uint32_t* out, std::string* error) {
   if (!isSet(value)) return true;
@@ -74,7 +74,8 @@ static bool refuseProto(char const* proto, std::string const& what, std::string*
   return false;
 }
 
-bool uzipParseProto(char const* proto, uint8_t modes[UZIP_POLICY_FUNCS], std::string* upstreamProto, std::string* error) {
+bool uzipParseProto(char const* proto, uint8_t modes[UZIP_POLICY_FUNCS], std::string* upstreamProto,
+                    std::string* error) {
   std::fill(modes, modes + UZIP_POLICY_FUNCS, uint8_t(UZIP_MODE_AUTO));
   upstreamProto->clear();
   if (!isSet(proto)) return true;
@@ -89,23 +90,31 @@ bool uzipParseProto(char const* proto, uint8_t modes[UZIP_POLICY_FUNCS], std::st
     if (exclude) list.erase(0, 1);
     std::vector<std::string> tokens = split(list, ',');
 
-    if (prefix.empty() && e != 0) return refuseProto(proto, "all entries but the first need a function, as in AllReduce:UZIP", error);
+    if (prefix.empty() && e != 0)
+      return refuseProto(proto, "all entries but the first need a function, as in AllReduce:UZIP", error);
     if (tokens.empty()) return refuseProto(proto, "the list \"" + entries[e] + "\" is empty", error);
     if (!prefix.empty() && std::none_of(uzipFuncNames, uzipFuncNames + UZIP_POLICY_FUNCS,
                                         [&](char const* name) { return equals(prefix, name); })) {
-      return refuseProto(proto, "unknown function \"" + prefix +
-                         "\"; allowed are Broadcast, Reduce, AllGather, ReduceScatter and AllReduce", error);
+      return refuseProto(
+          proto,
+          "unknown function \"" + prefix + "\"; allowed are Broadcast, Reduce, AllGather, ReduceScatter and AllReduce",
+          error);
     }
     for (std::string const& token : tokens) {
-      if (std::none_of(std::begin(protoNames), std::end(protoNames), [&](char const* name) { return equals(token, name); })) {
-        return refuseProto(proto, "unknown protocol \"" + token + "\"; allowed are LL, LL128, Simple and UZIP, separated by commas, " +
-                           "with ^ in front to exclude them", error);
+      if (std::none_of(std::begin(protoNames), std::end(protoNames),
+                       [&](char const* name) { return equals(token, name); })) {
+        return refuseProto(proto,
+                           "unknown protocol \"" + token +
+                               "\"; allowed are LL, LL128, Simple and UZIP, separated by commas, " +
+                               "with ^ in front to exclude them",
+                           error);
       }
     }
 
     bool const uzip = contains(tokens, "UZIP");
     bool const simple = contains(tokens, "Simple");
-    tokens.erase(std::remove_if(tokens.begin(), tokens.end(), [](std::string const& t) { return equals(t, "UZIP"); }), tokens.end());
+    tokens.erase(std::remove_if(tokens.begin(), tokens.end(), [](std::string const& t) { return equals(t, "UZIP"); }),
+                 tokens.end());
     uint8_t mode;
     if (exclude) {
       mode = uzip || simple ? UZIP_MODE_OFF : UZIP_MODE_AUTO;
@@ -116,7 +125,8 @@ bool uzipParseProto(char const* proto, uint8_t modes[UZIP_POLICY_FUNCS], std::st
     for (int f = 0; f < UZIP_POLICY_FUNCS; f++) {
       if (prefix.empty() || equals(prefix, uzipFuncNames[f])) modes[f] = mode;
     }
-    if (!tokens.empty()) kept.push_back((prefix.empty() ? "" : prefix + ":") + (exclude ? "^" : "") + join(tokens, ","));
+    if (!tokens.empty())
+      kept.push_back((prefix.empty() ? "" : prefix + ":") + (exclude ? "^" : "") + join(tokens, ","));
   }
   *upstreamProto = join(kept, ";");
   return true;
@@ -134,10 +144,11 @@ bool uzipParseKnobs(uzipKnobs const& knobs, uzipPolicy* policy, std::string* ups
 }
 
 bool uzipWanted(uzipPolicy const& policy) {
-  return policy.enable != 0 && std::any_of(policy.modes, policy.modes + UZIP_POLICY_FUNCS, [](uint8_t m) { return m != UZIP_MODE_OFF; });
+  return policy.enable != 0 &&
+         std::any_of(policy.modes, policy.modes + UZIP_POLICY_FUNCS, [](uint8_t m) { return m != UZIP_MODE_OFF; });
 }
 
-// --- Agreement ---------------------------------------------------------------------------------------------------------------
+// --- Agreement ---------------------------------------------------------------------------------------------
 
 uint32_t uzipPolicyWord(uzipPolicy const& policy) {
   uint32_t hash = 2166136261u;  // FNV-1a
@@ -209,14 +220,14 @@ std::string uzipPolicyDifference(uzipPolicy const& mine, int myRank, uzipPolicy 
   };
   for (Setting const& s : settings) {
     if (s.mine != s.other) {
-      return std::string(s.name) + " differs: " + s.mine + " on rank " + std::to_string(myRank) + ", " + s.other + " on rank " +
-             std::to_string(otherRank);
+      return std::string(s.name) + " differs: " + s.mine + " on rank " + std::to_string(myRank) + ", " + s.other +
+             " on rank " + std::to_string(otherRank);
     }
   }
   return "";
 }
 
-// --- Names -------------------------------------------------------------------------------------------------------------------
+// --- Names -------------------------------------------------------------------------------------------------
 
 char const* uzipErrorText(uint32_t code) {
   switch (code) {

@@ -50,8 +50,9 @@ struct uzipKnobs {
   char const* proto;     // NCCL_PROTO
 };
 
-// Fills enable, exact, minBytes and modes. `upstreamProto` becomes NCCL_PROTO without the token UZIP, for NCCL's own parser;
-// empty means that NCCL is to see no list. False with an `error` that names variable, value and what is allowed.
+// Fills enable, exact, minBytes and modes. `upstreamProto` becomes NCCL_PROTO without the token UZIP, for NCCL's own
+// parser; empty means that NCCL is to see no list. False with an `error` that names variable, value and what is
+// allowed.
 bool uzipParseKnobs(uzipKnobs const& knobs, uzipPolicy* policy, std::string* upstreamProto, std::string* error);
 
 // The NCCL_PROTO part of it alone:
@@ -62,7 +63,8 @@ bool uzipParseKnobs(uzipKnobs const& knobs, uzipPolicy* policy, std::string* ups
 //   Simple, LL      no UZIP
 //   ^LL             UZIP where it pays; with Simple excluded, no UZIP
 // Each `function:list` entry behind a semicolon follows the same rules for that function.
-bool uzipParseProto(char const* proto, uint8_t modes[UZIP_POLICY_FUNCS], std::string* upstreamProto, std::string* error);
+bool uzipParseProto(char const* proto, uint8_t modes[UZIP_POLICY_FUNCS], std::string* upstreamProto,
+                    std::string* error);
 
 // Does any function use UZIP under this policy?
 bool uzipWanted(uzipPolicy const& policy);

@@ -1,9 +1,10 @@
 // SPDX-FileCopyrightText: Copyright (c) 2026 the nccl-uzip authors
 // SPDX-License-Identifier: Apache-2.0
 //
-// C interface of nccl-uzip beside that of NCCL. C99. Every function returns ncclSuccess, or ncclInvalidArgument for a null
-// pointer, a communicator that is not one, or a `size` that this library does not know; ncclGetLastError then has the text.
-// None of them waits for the GPU or for other ranks, and all may be called from any thread while the communicator lives.
+// C interface of nccl-uzip beside that of NCCL. C99. Every function returns ncclSuccess, or ncclInvalidArgument for a
+// null pointer, a communicator that is not one, or a `size` that this library does not know; ncclGetLastError then
+// has the text. None of them waits for the GPU or for other ranks, and all may be called from any thread while the
+// communicator lives.
 
 #ifndef NCCL_UZIP_H_
 #define NCCL_UZIP_H_
@@ -25,20 +26,21 @@ extern "C" {
 // Version of nccl-uzip (as NCCL_UZIP_VERSION_CODE), and of the slot format on the wire.
 ncclResult_t ncclUzipGetVersion(int* version, int* formatVersion);
 
-// What this rank's communicator has moved over framed links. Counts run from the communicator's creation or the last reset;
-// they are those of operations that have finished on the GPU, and may lag behind by the operation that is ending.
+// What this rank's communicator has moved over framed links. Counts run from the communicator's creation or the last
+// reset; they are those of operations that have finished on the GPU, and may lag behind by the operation that is
+// ending.
 typedef struct {
-  size_t size;             // set by the caller: sizeof(ncclUzipStats_t)
-  uint64_t sendRawBytes;   // payload bytes sent over framed links
+  size_t size;  // set by the caller: sizeof(ncclUzipStats_t)
+  uint64_t sendRawBytes;  // payload bytes sent over framed links
   uint64_t sendWireBytes;  // what was handed to the transport for them, headers included
-  uint64_t recvRawBytes;   // payload bytes received over framed links
+  uint64_t recvRawBytes;  // payload bytes received over framed links
   uint64_t recvWireBytes;  // what arrived for them
-  uint64_t sendSlices;     // framed slices sent
+  uint64_t sendSlices;  // framed slices sent
   uint64_t sendSlicesRaw;  // of those: sent as they are, because they do not compress or are small
-  uint64_t fwdSlices;      // of those: passed on as they came
-  uint64_t recvSlices;     // framed slices received
-  uint64_t ops;            // collectives run by UZIP, as the channel that saw most of them counts
-  uint64_t padBytes;       // memory beyond stock NCCL's that the communicator's connections take; not reset
+  uint64_t fwdSlices;  // of those: passed on as they came
+  uint64_t recvSlices;  // framed slices received
+  uint64_t ops;  // collectives run by UZIP, as the channel that saw most of them counts
+  uint64_t padBytes;  // memory beyond stock NCCL's that the communicator's connections take; not reset
 } ncclUzipStats_t;
 
 ncclResult_t ncclUzipCommGetStats(ncclComm_t comm, ncclUzipStats_t* stats);
@@ -54,14 +56,14 @@ ncclResult_t ncclUzipCommResetStats(ncclComm_t comm);
 
 // What the ranks of a communicator agreed on. The same on all of them.
 typedef struct {
-  size_t size;        // set by the caller: sizeof(ncclUzipPolicy_t)
-  int enabled;        // 1: collectives may use UZIP
-  char reason[256];   // why it is not enabled; empty when it is
-  uint32_t links;     // NCCL_UZIP_LINKS_*: links that are framed
-  uint32_t types;     // NCCL_UZIP_TYPES_*: types that are encoded
+  size_t size;  // set by the caller: sizeof(ncclUzipPolicy_t)
+  int enabled;  // 1: collectives may use UZIP
+  char reason[256];  // why it is not enabled; empty when it is
+  uint32_t links;  // NCCL_UZIP_LINKS_*: links that are framed
+  uint32_t types;  // NCCL_UZIP_TYPES_*: types that are encoded
   uint64_t minBytes;  // operations of fewer bytes do not use UZIP, unless forced
-  int exact;          // 1: NCCL_UZIP_EXACT, algorithm, channels and chunks are stock NCCL's
-  int forced;         // 1: NCCL_PROTO forces UZIP for at least one covered function
+  int exact;  // 1: NCCL_UZIP_EXACT, algorithm, channels and chunks are stock NCCL's
+  int forced;  // 1: NCCL_PROTO forces UZIP for at least one covered function
 } ncclUzipPolicy_t;
 
 ncclResult_t ncclUzipCommGetPolicy(ncclComm_t comm, ncclUzipPolicy_t* policy);

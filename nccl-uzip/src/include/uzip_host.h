@@ -20,7 +20,7 @@ struct ncclProxyState;
 struct ncclTaskColl;
 struct ncclUzipComm;  // ncclComm::uzip, the host's side of a communicator; see host/uzip_host.cc
 
-// --- Life of a communicator, in this order -----------------------------------------------------------------------------------
+// --- Life of a communicator, in this order -----------------------------------------------------------------
 
 // Reads the knobs and puts the policy word into this rank's ncclPeerInfo. ncclInvalidArgument when a knob is wrong.
 ncclResult_t ncclUzipInit(struct ncclComm* comm);
@@ -28,17 +28,18 @@ ncclResult_t ncclUzipInit(struct ncclComm* comm);
 // After the first all-gather: enables UZIP when all ranks sent the same word. Collective when the words differ.
 ncclResult_t ncclUzipAgree(struct ncclComm* comm, struct ncclComm* parent);
 
-// Bytes that each network buffer of protocol Simple grows by; 0 keeps stock's layout. Called once the topology is known.
+// Bytes that each network buffer of protocol Simple grows by; 0 keeps stock's layout. Called once the topology is
+// known.
 int ncclUzipPadBytes(struct ncclComm* comm);
 
 // Allocates counters and error record, and points devComm->uzip to them when UZIP is enabled.
 ncclResult_t ncclUzipDevCommInit(struct ncclComm* comm, struct ncclKernelComm* devComm, cudaStream_t stream);
 
-// Logs the final counts and frees the host's side; nothing for null, or for a communicator that did not get so far. Memory that
-// the GPU sees goes with NCCL's own destructors.
+// Logs the final counts and frees the host's side; nothing for null, or for a communicator that did not get so far.
+// Memory that the GPU sees goes with NCCL's own destructors.
 void ncclUzipFree(struct ncclComm* comm);
 
-// --- Network connections -----------------------------------------------------------------------------------------------------
+// --- Network connections -----------------------------------------------------------------------------------
 
 // Proxy side: grows a connection's buffer that was just laid out as the last one of its memory.
 void ncclUzipNetGrow(struct ncclProxyState* proxyState, int* memBytes, int* buffBytes);
@@ -46,7 +47,7 @@ void ncclUzipNetGrow(struct ncclProxyState* proxyState, int* memBytes, int* buff
 // Both sides: the padded stride and the link's flag.
 void ncclUzipNetConnect(struct ncclComm* comm, struct ncclConnInfo* conn);
 
-// --- Choice of UZIP ----------------------------------------------------------------------------------------------------------
+// --- Choice of UZIP ----------------------------------------------------------------------------------------
 
 // NCCL_PROTO as NCCL's parser is to see it; null for no list.
 char const* ncclUzipUpstreamProto(struct ncclComm* comm, char const* proto);
@@ -66,7 +67,7 @@ char const* ncclUzipProtoName(struct ncclTaskColl const* task);
 // Row of our device functions, appended by device/generate_uzip.py; -1 when the build does not have it.
 int ncclUzipDevFuncId(int func, int devRedOp, int datatype, int algorithm);
 
-// --- Errors ------------------------------------------------------------------------------------------------------------------
+// --- Errors ------------------------------------------------------------------------------------------------
 
 // ncclRemoteError once a kernel has refused a slot; says which in the log, once.
 ncclResult_t ncclUzipAsyncError(struct ncclComm* comm);
