@@ -36,8 +36,8 @@
 #include "../../nccl-uzip/src/codec/uzip_format.h"
 
 extern "C" {
-int uzip_encode_slot(int type, const void* raw, uint32_t rawBytes, void* slot, uint64_t capacity, uint32_t* wireBytes, int nwarps,
-                     uint32_t* backoff);
+int uzip_encode_slot(int type, const void* raw, uint32_t rawBytes, void* slot, uint64_t capacity, uint32_t* wireBytes,
+                     int nwarps, uint32_t* backoff);
 int uzip_decode_slot(const void* slot, uint64_t slotBytes, void* raw, uint32_t rawBytes, int nwarps);
 uint64_t uzip_max_wire_bytes(uint64_t rawBytes);
 int LLVMFuzzerTestOneInput(const uint8_t* data, size_t size);
@@ -170,20 +170,15 @@ static Input readFile(std::string const& path) {
 // Changes an input in one to eight places. Half of the changes hit the first 256 bytes, where headers and tables are.
 static void mutate(Input* input, std::mt19937_64* rng) {
   auto below = [&](uint64_t n) { return n == 0 ? 0 : (*rng)() % n; };
-  static uint32_t const kNumbers[] = {0,      1,      2,      3,          4,          31,         32,         33,
-                                      63,     64,     66,     255,        256,        257,        1023,       1024,
-                                      0x1001, 0x2001, 0x1100, 0x0fff,     0xffff,     0x7fffffff, 0x80000000, 0xffffffff,
-                                      0xfffffffc};
+  static uint32_t const kNumbers[] = {
+      0,   1,    2,    3,      4,      31,     32,     33,     63,         64,         66,         255,       256,
+      257, 1023, 1024, 0x1001, 0x2001, 0x1100, 0x0fff, 0xffff, 0x7fffffff, 0x80000000, 0xffffffff, 0xfffffffc};
   for (uint64_t changes = 1 + below(8); changes > 0; changes--) {
     if (input->empty()) input->push_back(0);
     size_t const at = below(2) == 0 ? below(std::min<size_t>(input->size(), 256)) : below(input->size());
     switch (below(8)) {
-      case 0:
-        (*input)[at] ^= uint8_t(1u << below(8));
-        break;
-      case 1:
-        (*input)[at] = uint8_t((*rng)());
-        break;
+      case 0: (*input)[at] ^= uint8_t(1u << below(8)); break;
+      case 1: (*input)[at] = uint8_t((*rng)()); break;
       case 2: {  // a number that is likely to be a limit
         uint32_t number = kNumbers[below(sizeof(kNumbers) / sizeof(kNumbers[0]))];
         size_t const bytes = below(2) == 0 ? 2 : 4, where = at & ~(bytes - 1);
@@ -209,12 +204,8 @@ static void mutate(Input* input, std::mt19937_64* rng) {
         memmove(input->data() + at, input->data() + from, n);
         break;
       }
-      case 6:
-        input->resize(below(4) == 0 ? at : input->size() - below(std::min<size_t>(16, input->size())));
-        break;
-      default:
-        input->insert(input->end(), below(64), uint8_t((*rng)()));
-        break;
+      case 6: input->resize(below(4) == 0 ? at : input->size() - below(std::min<size_t>(16, input->size()))); break;
+      default: input->insert(input->end(), below(64), uint8_t((*rng)())); break;
     }
   }
 }

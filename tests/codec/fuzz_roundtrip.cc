@@ -24,7 +24,8 @@ extern "C" int LLVMFuzzerTestOneInput(const uint8_t* data, size_t size) {
   memset(again.data(), 0xff, capacity);
 
   uint32_t wireBytes = 0, wireAgain = 0, backoff = 0, backoffAgain = 0;
-  FUZZ_CHECK(uzip_encode_slot(type, raw.data(), rawBytes, slot.data(), capacity, &wireBytes, fuzzWarps(pick), &backoff) == UZIP_OK);
+  FUZZ_CHECK(uzip_encode_slot(type, raw.data(), rawBytes, slot.data(), capacity, &wireBytes, fuzzWarps(pick),
+                              &backoff) == UZIP_OK);
   FUZZ_CHECK(uzip_encode_slot(type, aligned.data(), rawBytes, again.data(), capacity, &wireAgain, fuzzWarps(pick / 5),
                               &backoffAgain) == UZIP_OK);
   raw.check(), aligned.check(), slot.check(), again.check();

@@ -4,15 +4,28 @@
 
 from __future__ import annotations
 
+import os
 from collections.abc import Callable
 
 import numpy as np
+from hypothesis import HealthCheck, settings
 from hypothesis import strategies as st
 
 import oracle
 from oracle import TILE, FloatType
 from oracle_encoder import NotRepresentable, Ranking, TilePlan, levels_slot
 from payloads import FLOAT_PAYLOADS, cast
+
+# The same examples in every run, so that a new failure is a change's fault. UZIP_TEST_EXAMPLES asks for more of them.
+EXAMPLES = int(os.environ.get("UZIP_TEST_EXAMPLES", "60"))
+examples = settings(
+    derandomize=True,
+    database=None,
+    deadline=None,
+    max_examples=EXAMPLES,
+    suppress_health_check=[HealthCheck.too_slow, HealthCheck.data_too_large, HealthCheck.large_base_example],
+    print_blob=True,
+)
 
 Rng = np.random.RandomState
 Maker = Callable[[Rng, FloatType, int], bytes]

@@ -18,7 +18,7 @@ import golden
 import oracle
 import oracle_encoder
 from oracle import CODEC_LEVELS, CODEC_RAW, TILE, TYPES, FloatType, Header
-from patterns import PATTERNS, make, slices, slots
+from patterns import EXAMPLES, PATTERNS, examples, make, slices, slots
 from payloads import payload
 
 MANIFEST = json.loads((golden.FOLDER / "manifest.json").read_text())
@@ -49,6 +49,7 @@ def check_slot(slot: bytes, ftype: FloatType, raw: bytes) -> Header:
     return h
 
 
+@examples
 @given(slices(), warps)
 def test_encode_then_slow_decode(made: tuple[FloatType, bytes], nwarps: int) -> None:
     ftype, raw = made
@@ -57,12 +58,14 @@ def test_encode_then_slow_decode(made: tuple[FloatType, bytes], nwarps: int) -> 
     check_slot(slot, ftype, raw)
 
 
+@examples
 @given(slots(), warps)
 def test_slow_encode_then_decode(made: tuple[FloatType, bytes, bytes], nwarps: int) -> None:
     _, raw, slot = made
     assert device.decode(slot, len(raw), nwarps) == (0, raw)
 
 
+@examples
 @given(slices(), warps, warps, st.sampled_from([0, 1, 3]), st.sampled_from([0, 1, 5]))
 def test_round_trip(made: tuple[FloatType, bytes], to: int, back: int, source: int, destination: int) -> None:
     """Encode and decode with different numbers of warps, and buffers that are aligned to an element only."""
@@ -72,6 +75,7 @@ def test_round_trip(made: tuple[FloatType, bytes], to: int, back: int, source: i
     assert device.decode(slot, len(raw), back, align_off=destination * ftype.element_bytes) == (0, raw)
 
 
+@examples
 @given(slices(), warps, warps)
 def test_encode_is_deterministic(made: tuple[FloatType, bytes], one: int, other: int) -> None:
     """The same slot every time, whatever the number of warps and the slice's alignment."""
@@ -219,8 +223,8 @@ def broken_slots(draw: st.DrawFn) -> tuple[int, bytes]:
     return len(raw), bytes(slot)
 
 
+@settings(examples, max_examples=4 * EXAMPLES)
 @given(broken_slots(), warps)
-@settings(max_examples=4 * settings().max_examples)
 def test_broken_slots_are_refused_alike(made: tuple[int, bytes], nwarps: int) -> None:
     """What the slow decoder takes the device code takes, with the same result; what one refuses the other does."""
     raw_bytes, slot = made
@@ -233,6 +237,7 @@ def test_broken_slots_are_refused_alike(made: tuple[int, bytes], nwarps: int) ->
         assert device.decode(slot, raw_bytes, nwarps) == (0, raw)
 
 
+@examples
 @given(st.binary(min_size=0, max_size=200), st.integers(1, 5000), warps)
 def test_arbitrary_bytes_are_refused(slot: bytes, raw_bytes: int, nwarps: int) -> None:
     error, out = device.decode(slot, raw_bytes, nwarps)
@@ -240,6 +245,7 @@ def test_arbitrary_bytes_are_refused(slot: bytes, raw_bytes: int, nwarps: int) -
     assert not any(out)
 
 
+@examples
 @given(slices(), st.data())
 def test_a_slot_cut_short_is_refused(made: tuple[FloatType, bytes], data: st.DataObject) -> None:
     ftype, raw = made
@@ -255,6 +261,7 @@ def test_a_slot_cut_short_is_refused(made: tuple[FloatType, bytes], data: st.Dat
 # --- Capacity --------------------------------------------------------------------------------------------------------
 
 
+@examples
 @given(slices(), warps, st.sampled_from([1, 2, 16, 1000, 10**9]))
 def test_a_slot_too_small_for_the_slice(made: tuple[FloatType, bytes], nwarps: int, short: int) -> None:
     """With less room than the slice takes, encoding finds another way to fit or fails; it never writes beyond."""

@@ -59,7 +59,7 @@ def test_errors_are_those_of_the_header_file() -> None:
 def test_numbers_are_those_of_the_header_file() -> None:
     version = int(re.search(r"define UZIP_FORMAT_VERSION (\d+)u", HEADER)[1])  # type: ignore[index]
     assert f"Format version **{version}**" in PAGE
-    assert oracle.MAGIC == 0x5A55 | version << 16
+    assert 0x5A55 | version << 16 == oracle.MAGIC
     assert f"`{oracle.MAGIC:#010x}`" in PAGE
     for name, number in re.findall(r"UZIP_TYPE_(BF16|F16|F32) = (\d+)", HEADER):
         ftype = oracle.TYPES[name.lower()]

@@ -14,18 +14,20 @@ from hypothesis import given
 import golden
 import oracle
 import oracle_encoder
-from patterns import slices, slots
+from patterns import examples, slices, slots
 from payloads import bf16_bits, payload
 
 MANIFEST = json.loads((golden.FOLDER / "manifest.json").read_text())
 
 
+@examples
 @given(slots())
 def test_round_trip(made: tuple[oracle.FloatType, bytes, bytes]) -> None:
     _, raw, slot = made
     assert oracle.decode_slot(slot, len(raw)) == raw
 
 
+@examples
 @given(slices())
 def test_raw_round_trip(made: tuple[oracle.FloatType, bytes]) -> None:
     _, raw = made
