@@ -46,6 +46,7 @@ ITEM_TIMEOUT_S = 30.0
 CHECK_EVERY = 64  # items between agreements of the ranks whether to go on
 MAX_FAILURES = 20  # per part and rank; more say nothing new
 _INF, _NAN = float("inf"), float("nan")
+PREMUL_FACTORS = (0.5, -1.25, 3.0, 0.3337)
 SPECIAL_VALUES = (0.0, -0.0, 1.0, -1.0, _INF, -_INF, _NAN, 1e-40, -1e-40, 65504.0, 3e38, 1e-7)
 
 
@@ -126,6 +127,10 @@ class Rank:
         self.uzip: list[int] = []
         self.arenas: dict[str, Any] = {}
         self.weights = self._load_weights()
+        self.float_types = {"bf16": self.torch.bfloat16, "f16": self.torch.float16, "f32": self.torch.float32}
+        hosts = {t: [self.torch.tensor([f], dtype=d) for f in PREMUL_FACTORS] for t, d in self.float_types.items()}
+        # By type and factor: (nccl.SCALAR_DEVICE, nccl.SCALAR_HOST)
+        self.scalars = {t: [(x.to(self.device.name), x) for x in xs] for t, xs in hosts.items()}
         self.current = "start"  # what runs, for error messages
 
     def _load_weights(self) -> Any:
@@ -213,7 +218,6 @@ class Rank:
         size = elements * case.element_bytes
         if kind == "random" or case.dtype not in plan.FLOATS:
             return torch.randint(0, 256, (size,), generator=gen, device=device, dtype=torch.uint8)
-        dtype = {"bf16": torch.bfloat16, "f16": torch.float16, "f32": torch.float32}[case.dtype]
         if kind == "zeros":
             x = torch.zeros(elements, device=device)
         elif kind == "const":
@@ -234,7 +238,7 @@ class Rank:
                 table = torch.tensor(SPECIAL_VALUES, device=device)
                 pick = torch.randint(0, len(table), (elements,), generator=gen, device=device)
                 x = torch.where(torch.rand(elements, generator=gen, device=device) < 0.5, table[pick], x)
-        return x.to(dtype).view(torch.uint8)
+        return x.to(self.float_types[case.dtype]).view(torch.uint8)
 
     def fill(self, item: plan.Item, regions: list[Region], sizes: tuple[int, int], replay: int) -> None:
         """Inputs, a copy of them to compare with, and poisoned outputs (with the input copied in where in place)."""
@@ -259,10 +263,12 @@ class Rank:
         inp = out if case.inplace else self.arenas["inp"].data_ptr() + region.inp[0]
         dtype = nccl.DTYPES[case.dtype]
         op = ctypes.c_int(nccl.OPS.get(case.op, -1))
-        scalar = None
         if case.op == "premulsum":
-            scalar = self.premul_scalar(case)
-            code = lib.ncclRedOpCreatePreMulSum(ctypes.byref(op), scalar, dtype, nccl.HOST_IMMEDIATE, comm)
+            # The pre-multiplier differs by rank, and lies in device memory or on the host.
+            scalar = self.scalars[case.dtype][(case.seed + self.rank) % len(PREMUL_FACTORS)]
+            where = nccl.SCALAR_DEVICE if case.seed % 2 else nccl.SCALAR_HOST
+            pointer = scalar[where].data_ptr()
+            code = lib.ncclRedOpCreatePreMulSum(ctypes.byref(op), pointer, dtype, where, comm)
             self.nccl.check("ncclRedOpCreatePreMulSum", code, comm)
         if case.func == "all_reduce":
             code = lib.ncclAllReduce(inp, out, case.count, dtype, op.value, comm, stream)
@@ -275,16 +281,8 @@ class Rank:
         else:
             code = lib.ncclReduce(inp, out, case.count, dtype, op.value, case.root, comm, stream)
         self.nccl.check(case.func, code, comm)
-        if scalar is not None:
+        if case.op == "premulsum":
             self.nccl.check("ncclRedOpDestroy", lib.ncclRedOpDestroy(op.value, comm), comm)
-
-    def premul_scalar(self, case: plan.Case) -> Any:
-        """The pre-multiplier of this rank, as bytes of the case's type."""
-        torch = self.torch
-        value = (0.5, -1.25, 3.0, 0.3337)[(case.seed + self.rank) % 4]
-        dtype = {"bf16": torch.bfloat16, "f16": torch.float16, "f32": torch.float32}[case.dtype]
-        raw = bytes(torch.tensor([value], dtype=dtype).view(torch.uint8).tolist())
-        return ctypes.create_string_buffer(raw, len(raw))
 
     def run_on(self, comms: list[int], item: plan.Item, regions: list[Region], out: str) -> None:
         pairs = list(zip(item.cases, regions, strict=True))

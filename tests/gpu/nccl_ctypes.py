@@ -12,7 +12,7 @@ from typing import Any
 DTYPES = {"i8": 0, "u8": 1, "i32": 2, "i64": 4, "f16": 6, "f32": 7, "f64": 8, "bf16": 9}
 ELEMENT_BYTES = {"i8": 1, "u8": 1, "i32": 4, "i64": 8, "f16": 2, "f32": 4, "f64": 8, "bf16": 2}
 OPS = {"sum": 0, "prod": 1, "max": 2, "min": 3, "avg": 4}
-HOST_IMMEDIATE = 1
+SCALAR_DEVICE, SCALAR_HOST = 0, 1
 SUCCESS, IN_PROGRESS = 0, 7
 
 
