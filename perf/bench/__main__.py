@@ -11,7 +11,7 @@ import sys
 from pathlib import Path
 from typing import Any
 
-from perf.lab import Lab, LabError, parse_rate
+from perf.lab import Lab, LabError
 from perf.lab.errors import Interrupted
 from perf.lab.signals import catch_signals
 
@@ -167,12 +167,9 @@ def main(argv: list[str] | None = None) -> int:
     words = sys.argv[1:] if argv is None else argv
     args = _arguments(words)
     args.argv = words
-    catch_signals()
     try:
-        if args.action == "ab":
-            parse_rate(args.rate)
-            return _ab(args)
-        return _all_rows(args)
+        with catch_signals():
+            return _ab(args) if args.action == "ab" else _all_rows(args)
     except (BenchError, LabError) as err:
         print(f"bench: error: {err}", file=sys.stderr)
         return EXIT_ERROR

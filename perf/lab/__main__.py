@@ -104,18 +104,22 @@ def _check(as_json: bool) -> int:
     return 0
 
 
+def _act(args: argparse.Namespace) -> int:
+    if args.action == "run":
+        return _run(args)
+    if args.action == "check":
+        return _check(args.json)
+    for line in clean():
+        print(f"lab: {line}", file=sys.stderr)
+    return 0
+
+
 def main(argv: list[str] | None = None) -> int:
     """Entry point. Returns the exit status."""
     args = _arguments(sys.argv[1:] if argv is None else argv)
-    catch_signals()
     try:
-        if args.action == "run":
-            return _run(args)
-        if args.action == "check":
-            return _check(args.json)
-        for line in clean():
-            print(f"lab: {line}", file=sys.stderr)
-        return 0
+        with catch_signals():
+            return _act(args)
     except LabError as err:
         print(f"lab: error: {err}", file=sys.stderr)
         return 2

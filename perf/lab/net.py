@@ -77,7 +77,7 @@ def new_namespace() -> int:
 def load_pyroute2() -> Any:
     """Import pyroute2 or raise LabError that says how to get it."""
     try:
-        import pyroute2  # type: ignore[import-untyped]
+        import pyroute2
     except ImportError as err:
         raise LabError(f"pyroute2 cannot be imported ({err}): pip install pyroute2, or use the .venv") from err
     return pyroute2

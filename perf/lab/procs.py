@@ -195,9 +195,7 @@ class Ranks:
             self._stop()
         finally:
             self._kill()
-            for rank in self._ranks:
-                if rank.log:
-                    rank.log.close()
+            self._close()
         results = [RankResult(r.rank, r.process.returncode, list(r.tail), r.hung) for r in self._ranks]
         return RunResult(results, time.monotonic() - start, timed_out, reason, [r.lines for r in self._ranks])
 
@@ -283,6 +281,14 @@ class Ranks:
             self._drain_while_running(_TERM_SECONDS)
         self._kill()
         self._drain(_DRAIN_SECONDS)
+
+    def _close(self) -> None:
+        self._selector.close()
+        for rank in self._ranks:
+            if rank.log:
+                rank.log.close()
+            if rank.process.stdout:
+                rank.process.stdout.close()
 
     def _drain_while_running(self, seconds: float) -> None:
         end = time.monotonic() + seconds

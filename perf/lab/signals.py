@@ -4,7 +4,9 @@
 
 from __future__ import annotations
 
+import contextlib
 import signal
+from collections.abc import Iterator
 from types import FrameType
 
 from .errors import Interrupted
@@ -18,7 +20,12 @@ def _interrupt(signum: int, _frame: FrameType | None) -> None:
     raise Interrupted(signum)
 
 
-def catch_signals() -> None:
-    """Have SIGINT, SIGTERM and SIGHUP raise Interrupted, the first one only."""
-    for signum in _SIGNALS:
-        signal.signal(signum, _interrupt)
+@contextlib.contextmanager
+def catch_signals() -> Iterator[None]:
+    """Have SIGINT, SIGTERM and SIGHUP raise Interrupted in the body, the first one only."""
+    before = {signum: signal.signal(signum, _interrupt) for signum in _SIGNALS}
+    try:
+        yield
+    finally:
+        for signum, handler in before.items():
+            signal.signal(signum, handler)

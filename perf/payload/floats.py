@@ -17,9 +17,11 @@ def bf16_from_f32(values: npt.NDArray[np.float32]) -> npt.NDArray[np.uint16]:
     rounded = (bits + np.uint32(0x7FFF) + ((bits >> np.uint32(16)) & np.uint32(1))) >> np.uint32(16)
     top = bits >> np.uint32(16)
     nan = np.where(top & np.uint32(0x7F), top, top | np.uint32(0x40))
-    return np.where(np.isnan(values), nan, rounded).astype(np.uint16)
+    result: npt.NDArray[np.uint16] = np.where(np.isnan(values), nan, rounded).astype(np.uint16)
+    return result
 
 
 def f32_from_bf16(bits: npt.NDArray[np.uint16]) -> npt.NDArray[np.float32]:
     """Return the float32 values that bf16 bit patterns stand for, exactly."""
-    return (bits.astype(np.uint32) << np.uint32(16)).view(np.float32)
+    values: npt.NDArray[np.float32] = (bits.astype(np.uint32) << np.uint32(16)).view(np.float32)
+    return values

@@ -7,19 +7,13 @@ from __future__ import annotations
 import glob
 import os
 import subprocess
-import sys
-from collections.abc import Callable, Iterator
-from pathlib import Path
+from collections.abc import Iterator
 
 import pytest
 
-ROOT = Path(__file__).resolve().parents[2]
-sys.path.insert(0, str(ROOT))
-
-from perf.lab import net  # noqa: E402
-from perf.lab.owner import PREFIX  # noqa: E402
-
-Runner = Callable[..., "subprocess.CompletedProcess[str]"]
+from lab_helpers import ROOT, Runner, lab_command
+from perf.lab import net
+from perf.lab.owner import PREFIX
 
 
 @pytest.fixture(scope="session")
@@ -29,10 +23,6 @@ def namespaces() -> None:
         os.close(net.new_namespace())
     except PermissionError as err:
         pytest.skip(f"the right to make network namespaces is lacking (CAP_SYS_ADMIN, CAP_NET_ADMIN): {err}")
-
-
-def lab_command(*args: str) -> list[str]:
-    return [sys.executable, "-m", "perf.lab", *args]
 
 
 @pytest.fixture
@@ -52,27 +42,15 @@ def run_lab(lab_env: dict[str, str]) -> Runner:
     return run
 
 
-def namespaces_in_use() -> set[int]:
-    """Inodes of the network namespaces that some process is in or holds open."""
-    found = set()
-    for link in [*glob.glob("/proc/[0-9]*/ns/net"), *glob.glob("/proc/[0-9]*/fd/*")]:
-        try:
-            target = os.readlink(link)
-        except OSError:
-            continue
-        if target.startswith("net:["):
-            found.add(int(target[5:-1]))
-    return found
-
-
 @pytest.fixture
 def nothing_left() -> Iterator[None]:
-    """Fail if interfaces of this namespace or folders of labs differ after the test."""
+    """Fail if interfaces of this namespace or folders of this test's labs are there after the test."""
 
-    def state() -> tuple[list[str], list[str]]:
-        folders = [f for f in glob.glob(f"/tmp/{PREFIX}*")]
-        return sorted(os.listdir("/sys/class/net")), sorted(folders)
+    def state() -> tuple[set[str], set[str]]:
+        return set(os.listdir("/sys/class/net")), set(glob.glob(f"/tmp/{PREFIX}*"))
 
-    before = state()
+    interfaces, folders = state()
     yield
-    assert state() == before
+    now_interfaces, now_folders = state()
+    assert now_interfaces == interfaces
+    assert now_folders <= folders

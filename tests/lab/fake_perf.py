@@ -3,8 +3,8 @@
 # SPDX-License-Identifier: Apache-2.0
 """Stands in for a perf binary: its flags, its JSON, and times that the preloaded "library" holds.
 
-That library is a text file with a JSON object: speed (over the link's), wire (bytes over raw, or null), hash, wrong, and
-fail (a status to end with).
+That library is a text file with a JSON object: speed (over the link's), wire (bytes over raw, or null), hash, wrong,
+and fail (a status to end with).
 """
 
 import json

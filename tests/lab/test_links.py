@@ -9,8 +9,8 @@ import sys
 from pathlib import Path
 
 import pytest
-from conftest import Runner, namespaces_in_use
 
+from lab_helpers import Runner, namespaces_in_use
 from perf.lab import Lab, net
 
 TCP_RATE = str(Path(__file__).with_name("tcp_rate.py"))

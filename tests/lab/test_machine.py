@@ -10,8 +10,8 @@ import time
 from pathlib import Path
 
 import pytest
-from conftest import Runner
 
+from lab_helpers import Runner
 from perf.lab import gpu
 from perf.lab.gpu import Gpu
 from perf.lab.mps import Mps

@@ -133,3 +133,13 @@ def test_a_wheel_given_as_the_source_and_a_limit(tmp_path: Path, capsys: pytest.
     assert main(["--source", str(tmp_path / "any.whl"), "--out", str(tmp_path / "out"), "--limit", "2"]) == 0
     assert capsys.readouterr().out.strip() == str(tmp_path / "out/any.bf16")
     assert np.fromfile(tmp_path / "out/any.f32", "<f4").tolist() == [1.0, 2.0]
+
+
+def test_a_payload_given_as_its_own_source_stays_as_it_is(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    (tmp_path / "w.f32").write_bytes(f32(1.0, 1.0 + 2**-20))
+    assert main(["--source", str(tmp_path / "w.f32"), "--out", str(tmp_path / "out")]) == 0
+    before = {path.name: path.read_bytes() for path in (tmp_path / "out").iterdir()}
+    assert main(["--source", str(tmp_path / "out/w.bf16"), "--out", str(tmp_path / "out")]) == 0
+    assert {path.name: path.read_bytes() for path in (tmp_path / "out").iterdir()} == before
+    assert main(["--source", str(tmp_path / "w.f32"), "--out", str(tmp_path)]) == 2
+    assert "lies where payloads are written" in capsys.readouterr().err

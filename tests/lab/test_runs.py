@@ -12,8 +12,8 @@ import time
 from pathlib import Path
 
 import pytest
-from conftest import Runner, lab_command
 
+from lab_helpers import Runner, lab_command
 from perf.lab.procs import LAB_VARIABLE
 
 pytestmark = pytest.mark.usefixtures("nothing_left")
@@ -110,7 +110,7 @@ def test_an_interrupted_lab_leaves_nothing(lab_env: dict[str, str], signum: sign
 
 def test_clean_removes_what_a_killed_lab_left(lab_env: dict[str, str], run_lab: Runner) -> None:
     lab, pids = start(lab_env, "--rate", "none")
-    folders = [f for f in Path("/tmp").glob(f"uzip-lab-{lab.pid}-*")]
+    folders = list(Path("/tmp").glob(f"uzip-lab-{lab.pid}-*"))
     assert len(folders) == 1
     assert str(folders[0]) not in run_lab("clean").stderr
     assert folders[0].exists() and not any(gone(pid) for pid in pids), "clean took a lab that is alive"
