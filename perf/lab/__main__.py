@@ -38,15 +38,26 @@ def _arguments(argv: list[str]) -> argparse.Namespace:
     run.add_argument(
         "--env", action="append", default=[], metavar="K=V", help="a variable for every rank; may be repeated"
     )
+    run.add_argument(
+        "--grace",
+        type=float,
+        default=10,
+        metavar="S",
+        help="seconds for the others once a rank has failed (default 10)",
+    )
     run.add_argument("--name-logs", type=Path, metavar="DIR", help="also write each rank's output to DIR/rank<r>.log")
     run.add_argument("--json", type=Path, metavar="FILE", help="write how the run went")
-    run.add_argument("command", nargs=argparse.REMAINDER, metavar="CMD")
 
     check = sub.add_parser("check", help="say what is present and what is lacking")
     check.add_argument("--json", action="store_true", help="as JSON")
 
     sub.add_parser("clean", help="remove what killed labs left")
-    return parser.parse_args(argv)
+    at = argv.index("--") if "--" in argv else len(argv)
+    args = parser.parse_args(argv[:at])
+    args.command = argv[at + 1 :]
+    if args.command and args.action != "run":
+        parser.error(f"{args.action} takes no command")
+    return args
 
 
 def _variables(pairs: list[str]) -> dict[str, str]:
@@ -60,7 +71,7 @@ def _variables(pairs: list[str]) -> dict[str, str]:
 
 
 def _run(args: argparse.Namespace) -> int:
-    command = args.command[1:] if args.command[:1] == ["--"] else args.command
+    command = args.command
     if not command:
         raise LabError("no command: put it behind --")
     if args.timeout <= 0:
@@ -68,7 +79,9 @@ def _run(args: argparse.Namespace) -> int:
     env = _variables(args.env)
     rate = "none" if args.no_shape else args.rate
     with Lab(args.nodes, rate, strict=args.strict, mps=not args.no_mps) as lab:
-        result = lab.run(command, env=env, timeout=args.timeout, log_dir=args.name_logs, out=sys.stdout)
+        result = lab.run(
+            command, env=env, timeout=args.timeout, grace=args.grace, log_dir=args.name_logs, out=sys.stdout
+        )
         report = {
             "command": command,
             "nodes": args.nodes,

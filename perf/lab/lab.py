@@ -140,6 +140,7 @@ class Lab:
         *,
         env: Mapping[str, str] | None = None,
         timeout: float = DEFAULT_TIMEOUT,
+        grace: float = 10.0,
         log_dir: Path | None = None,
         out: TextIO | None = None,
         keep: bool = False,
@@ -147,8 +148,8 @@ class Lab:
         """Run ``command`` once per node and wait, at most ``timeout`` seconds.
 
         Output goes to ``out`` and ``log_dir``/rank<r>.log as they are given, and with ``keep`` into the result. When a
-        rank fails or the time is up, all processes of the run are ended. Raises LabError if the command cannot be
-        started.
+        rank fails, the others have ``grace`` seconds; then, or when the time is up, all processes of the run are ended.
+        Raises LabError if the command cannot be started.
         """
         self._port = MASTER_PORT if self.shaped else _free_port()
         return Ranks(
@@ -157,6 +158,7 @@ class Lab:
             [self._network.fd(rank) if self._network else None for rank in range(self.nodes)],
             lab_id=self.id,
             timeout=timeout,
+            grace=grace,
             log_dir=log_dir,
             out=out,
             keep=keep,

@@ -154,7 +154,7 @@ class Ranks:
         *,
         lab_id: str,
         timeout: float,
-        grace: float = 10.0,
+        grace: float,
         log_dir: Path | None = None,
         out: TextIO | None = None,
         keep: bool = False,

@@ -85,7 +85,7 @@ def test_a_hang_that_is_not_python_is_killed_too(run_lab: Runner) -> None:
 
 def test_when_a_rank_fails_the_others_are_ended_and_its_status_is_the_runs(run_lab: Runner) -> None:
     script = 'if [ "$RANK" = 1 ]; then echo broken; exit 7; fi; sleep 300'
-    done = run_lab("run", "--nodes", "3", "--rate", "none", "--", "sh", "-c", script)
+    done = run_lab("run", "--nodes", "3", "--rate", "none", "--grace", "1", "--", "sh", "-c", script)
     assert done.returncode == 7
     assert "rank 1 ended with status 7; the others did not end" in done.stderr
     assert "lab: [1] broken" in done.stderr
