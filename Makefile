@@ -47,7 +47,8 @@ $(BUILD)/build.ninja: $(VENV_DONE) CMakeLists.txt
 
 PYTEST_ARGS ?=
 .PHONY: test
-test: venv $(TEST_NEEDS) ## every test that needs no GPU
+test: configure ## every test that needs no GPU
+	@$(CMAKE_TARGET) all lib-for-tests
 	$(PY) -m pytest tests --ignore=tests/gpu $(PYTEST_ARGS)
 
 .PHONY: check

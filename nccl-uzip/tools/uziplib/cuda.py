@@ -24,6 +24,7 @@ WHEELS = (
     "nvidia-cuda-cccl>=13.0,<13.1",
 )
 NEEDED = ("bin/nvcc", "include/cuda_runtime.h")
+SYSTEM_HOME = Path("/usr/local/cuda")
 MIN_ARCH = 80  # bf16 arithmetic and warp reductions
 DEFAULT_ARCH = "90"
 
@@ -52,7 +53,7 @@ def find_toolkit(install: bool = True) -> Toolkit | None:
     if given:
         return _toolkit(Path(given), f"CUDA_HOME={given}")
     found = shutil.which("nvcc")
-    for home in (_home_of(found) if found else None, Path("/usr/local/cuda")):
+    for home in (_home_of(found) if found else None, SYSTEM_HOME):
         if home and not _missing(home):
             return _toolkit(home, str(home))
     wheels = _from_wheels(install)
