@@ -235,6 +235,10 @@ static void agreement() {
     d.init();
     CHECK(!d.comm->uzip->enabled && contains(d.reason(), off.first));
     CHECK(d.comm->proxyState->uzipPadBytes == 0 && d.device.uzip == nullptr);
+    struct ncclTaskColl t = task(ncclFuncAllReduce, 16 << 20, ncclBfloat16);
+    Table stock, ours;
+    costs(d.comm, &t, 32 << 20, stock, ours);
+    CHECK(!chosen(d.comm, t) && memcmp(stock, ours, sizeof(stock)) == 0);
   }
   CHECK(contains(infos, "UZIP disabled") && warnings.empty());
   environment.clear();

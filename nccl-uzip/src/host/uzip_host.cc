@@ -82,11 +82,16 @@ ncclResult_t ncclUzipInit(struct ncclComm* comm) {
   policy.netDevice = netProps.netDeviceType != NCCL_NET_DEVICE_HOST;
   for (int row = 0; row < kRows; row++) policy.functions |= uint64_t(funcIdOfRow(row) >= 0) << row;
 
+  auto knob = [](char const* name) {
+    char const* value = ncclGetEnv(name);
+    if (value != nullptr) INFO(NCCL_ENV, "%s set by environment to %s", name, value);
+    return value;
+  };
   struct uzipKnobs knobs;
-  knobs.enable = ncclGetEnv("NCCL_UZIP_ENABLE");
-  knobs.minBytes = ncclGetEnv("NCCL_UZIP_MIN_BYTES");
-  knobs.exact = ncclGetEnv("NCCL_UZIP_EXACT");
-  knobs.proto = ncclGetEnv("NCCL_PROTO");
+  knobs.enable = knob("NCCL_UZIP_ENABLE");
+  knobs.minBytes = knob("NCCL_UZIP_MIN_BYTES");
+  knobs.exact = knob("NCCL_UZIP_EXACT");
+  knobs.proto = knob("NCCL_PROTO");
   std::string error;
   if (!uzipParseKnobs(knobs, &policy, &uzip->upstreamProto, &error)) {
     WARN("UZIP: %s", error.c_str());

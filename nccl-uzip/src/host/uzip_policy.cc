@@ -69,9 +69,44 @@ static std::string join(std::vector<std::string> const& parts, char const* separ
   return text;
 }
 
-static bool refuseProto(char const* proto, std::string const& what, std::string* error) {
-  *error = std::string("NCCL_PROTO=\"") + proto + "\": " + what;
-  return false;
+// One entry of NCCL_PROTO: [function:][^]protocol,...
+struct ProtoEntry {
+  std::string text, function;
+  bool exclude;
+  std::vector<std::string> protocols;
+};
+
+static ProtoEntry splitEntry(std::string const& text) {
+  ProtoEntry entry;
+  entry.text = text;
+  size_t const colon = text.find(':');
+  if (colon != std::string::npos) entry.function = text.substr(0, colon);
+  std::string const list = colon == std::string::npos ? text : text.substr(colon + 1);
+  entry.exclude = list[0] == '^';
+  entry.protocols = split(entry.exclude ? list.substr(1) : list, ',');
+  return entry;
+}
+
+template <size_t N>
+static bool known(std::string const& name, char const* const (&names)[N]) {
+  return std::any_of(names, names + N, [&](char const* other) { return equals(name, other); });
+}
+
+// What is wrong with an entry; empty when nothing is.
+static std::string entryProblem(ProtoEntry const& entry, bool first) {
+  if (entry.function.empty() && !first) return "all entries but the first need a function, as in AllReduce:UZIP";
+  if (!entry.function.empty() && !known(entry.function, uzipFuncNames)) {
+    return "unknown function \"" + entry.function +
+           "\"; allowed are Broadcast, Reduce, AllGather, ReduceScatter and AllReduce";
+  }
+  if (entry.protocols.empty()) return "the list \"" + entry.text + "\" is empty";
+  for (std::string const& protocol : entry.protocols) {
+    if (!known(protocol, protoNames)) {
+      return "unknown protocol \"" + protocol +
+             "\"; allowed are LL, LL128, Simple and UZIP, separated by commas, with ^ in front to exclude them";
+    }
+  }
+  return "";
 }
 
 bool uzipParseProto(char const* proto, uint8_t modes[UZIP_POLICY_FUNCS], std::string* upstreamProto,
@@ -81,52 +116,35 @@ bool uzipParseProto(char const* proto, uint8_t modes[UZIP_POLICY_FUNCS], std::st
   if (!isSet(proto)) return true;
 
   std::vector<std::string> kept;
-  std::vector<std::string> const entries = split(proto, ';');
-  for (size_t e = 0; e < entries.size(); e++) {
-    size_t const colon = entries[e].find(':');
-    std::string const prefix = colon == std::string::npos ? "" : entries[e].substr(0, colon);
-    std::string list = colon == std::string::npos ? entries[e] : entries[e].substr(colon + 1);
-    bool const exclude = list[0] == '^';
-    if (exclude) list.erase(0, 1);
-    std::vector<std::string> tokens = split(list, ',');
-
-    if (prefix.empty() && e != 0)
-      return refuseProto(proto, "all entries but the first need a function, as in AllReduce:UZIP", error);
-    if (tokens.empty()) return refuseProto(proto, "the list \"" + entries[e] + "\" is empty", error);
-    if (!prefix.empty() && std::none_of(uzipFuncNames, uzipFuncNames + UZIP_POLICY_FUNCS,
-                                        [&](char const* name) { return equals(prefix, name); })) {
-      return refuseProto(
-          proto,
-          "unknown function \"" + prefix + "\"; allowed are Broadcast, Reduce, AllGather, ReduceScatter and AllReduce",
-          error);
+  bool first = true;
+  for (std::string const& text : split(proto, ';')) {
+    ProtoEntry const entry = splitEntry(text);
+    std::string const problem = entryProblem(entry, first);
+    if (!problem.empty()) {
+      *error = std::string("NCCL_PROTO=\"") + proto + "\": " + problem;
+      return false;
     }
-    for (std::string const& token : tokens) {
-      if (std::none_of(std::begin(protoNames), std::end(protoNames),
-                       [&](char const* name) { return equals(token, name); })) {
-        return refuseProto(proto,
-                           "unknown protocol \"" + token +
-                               "\"; allowed are LL, LL128, Simple and UZIP, separated by commas, " +
-                               "with ^ in front to exclude them",
-                           error);
-      }
-    }
+    first = false;
 
-    bool const uzip = contains(tokens, "UZIP");
-    bool const simple = contains(tokens, "Simple");
-    tokens.erase(std::remove_if(tokens.begin(), tokens.end(), [](std::string const& t) { return equals(t, "UZIP"); }),
-                 tokens.end());
+    bool const uzip = contains(entry.protocols, "UZIP"), simple = contains(entry.protocols, "Simple");
     uint8_t mode;
-    if (exclude) {
+    if (entry.exclude) {
       mode = uzip || simple ? UZIP_MODE_OFF : UZIP_MODE_AUTO;
     } else {
       mode = !uzip ? UZIP_MODE_OFF : simple ? UZIP_MODE_AUTO : UZIP_MODE_FORCE;
-      if (uzip && !simple) tokens.push_back("Simple");  // UZIP rides on Simple
     }
     for (int f = 0; f < UZIP_POLICY_FUNCS; f++) {
-      if (prefix.empty() || equals(prefix, uzipFuncNames[f])) modes[f] = mode;
+      if (entry.function.empty() || equals(entry.function, uzipFuncNames[f])) modes[f] = mode;
     }
-    if (!tokens.empty())
-      kept.push_back((prefix.empty() ? "" : prefix + ":") + (exclude ? "^" : "") + join(tokens, ","));
+
+    std::vector<std::string> upstream;
+    for (std::string const& protocol : entry.protocols) {
+      if (!equals(protocol, "UZIP")) upstream.push_back(protocol);
+    }
+    if (mode == UZIP_MODE_FORCE) upstream.push_back("Simple");  // UZIP rides on Simple
+    if (upstream.empty()) continue;
+    std::string const prefix = entry.function.empty() ? "" : entry.function + ":";
+    kept.push_back(prefix + (entry.exclude ? "^" : "") + join(upstream, ","));
   }
   *upstreamProto = join(kept, ";");
   return true;
