@@ -51,9 +51,12 @@ JsonWriter& JsonWriter::key(const std::string& name) {
 JsonWriter& JsonWriter::value(const std::string& v) {
   std::string out = "\"";
   for (unsigned char c : v) {
-    if (c == '"' || c == '\\') out += '\\', out += char(c);
-    else if (c < 0x20 || c > 0x7e) out += format("\\u%04x", c);
-    else out += char(c);
+    if (c == '"' || c == '\\')
+      out += '\\', out += char(c);
+    else if (c < 0x20 || c > 0x7e)
+      out += format("\\u%04x", c);
+    else
+      out += char(c);
   }
   return raw(out + '"');
 }
@@ -105,9 +108,19 @@ class Parser {
     switch (peek()) {
       case '{': object(&v, depth); break;
       case '[': array(&v, depth); break;
-      case '"': v.kind = JsonValue::kString; v.string = string(); break;
-      case 't': word("true"); v.kind = JsonValue::kBool; v.boolean = true; break;
-      case 'f': word("false"); v.kind = JsonValue::kBool; break;
+      case '"':
+        v.kind = JsonValue::kString;
+        v.string = string();
+        break;
+      case 't':
+        word("true");
+        v.kind = JsonValue::kBool;
+        v.boolean = true;
+        break;
+      case 'f':
+        word("false");
+        v.kind = JsonValue::kBool;
+        break;
       case 'n': word("null"); break;
       default: number(&v);
     }
@@ -147,8 +160,10 @@ class Parser {
     unsigned u = 0;
     for (int i = 0; i < 4; i++) {
       int c = peek();
-      unsigned digit = c >= '0' && c <= '9' ? unsigned(c - '0') : c >= 'a' && c <= 'f' ? unsigned(c - 'a' + 10)
-                       : c >= 'A' && c <= 'F' ? unsigned(c - 'A' + 10) : 16;
+      unsigned digit = c >= '0' && c <= '9'   ? unsigned(c - '0')
+                       : c >= 'a' && c <= 'f' ? unsigned(c - 'a' + 10)
+                       : c >= 'A' && c <= 'F' ? unsigned(c - 'A' + 10)
+                                              : 16;
       if (digit > 15) fail("bad \\u escape");
       u = u * 16 + digit;
       at_++;
@@ -172,7 +187,9 @@ class Parser {
       c = peek();
       at_++;
       switch (c) {
-        case '"': case '\\': case '/': out += char(c); break;
+        case '"':
+        case '\\':
+        case '/': out += char(c); break;
         case 'b': out += '\b'; break;
         case 'f': out += '\f'; break;
         case 'n': out += '\n'; break;
@@ -220,8 +237,10 @@ class Parser {
     size_t begin = at_;
     v->kind = JsonValue::kInteger;
     if (take('-')) v->kind = JsonValue::kNumber;
-    if (peek() == '0') at_++;
-    else digits();
+    if (peek() == '0')
+      at_++;
+    else
+      digits();
     if (take('.')) {
       v->kind = JsonValue::kNumber;
       digits();
@@ -234,8 +253,10 @@ class Parser {
     }
     for (size_t i = begin; v->kind == JsonValue::kInteger && i < at_; i++) {
       uint64_t d = uint64_t(s_[i] - '0');
-      if (v->integer > (UINT64_MAX - d) / 10) v->kind = JsonValue::kNumber;
-      else v->integer = v->integer * 10 + d;
+      if (v->integer > (UINT64_MAX - d) / 10)
+        v->kind = JsonValue::kNumber;
+      else
+        v->integer = v->integer * 10 + d;
     }
   }
 
@@ -270,8 +291,10 @@ void writeFileAtomically(const std::string& path, const std::string& text) {
   int err = 0;
   while (done < text.size() && err == 0) {
     ssize_t n = write(fd, text.data() + done, text.size() - done);
-    if (n > 0) done += size_t(n);
-    else if (n == 0 || errno != EINTR) err = n == 0 ? EIO : errno;
+    if (n > 0)
+      done += size_t(n);
+    else if (n == 0 || errno != EINTR)
+      err = n == 0 ? EIO : errno;
   }
   if (err == 0 && fsync(fd) != 0 && errno != EINVAL) err = errno;
   if (close(fd) != 0 && err == 0) err = errno;

@@ -22,9 +22,9 @@ __device__ void addToTotal(unsigned long long v, unsigned long long* total) {
   if (threadIdx.x % 32 == 0 && v != 0) atomicAdd(total, v);
 }
 
-#define FOR_EACH_ELEMENT(i, n)                                                       \
-  for (uint64_t i = blockIdx.x * uint64_t(blockDim.x) + threadIdx.x, step_ = uint64_t(gridDim.x) * blockDim.x; i < (n); \
-       i += step_)
+#define FOR_EACH_ELEMENT(i, n)                                                                                 \
+  for (uint64_t i = blockIdx.x * uint64_t(blockDim.x) + threadIdx.x, step_ = uint64_t(gridDim.x) * blockDim.x; \
+       i < (n); i += step_)
 
 template <int DT>
 __global__ void fillKernel(typename Elem<DT>::Bits* dst, uint64_t n, Payload p, int rank) {
@@ -46,7 +46,8 @@ struct RankInput {
 };
 
 template <int DT>
-__global__ void reductionKernel(const typename Elem<DT>::Bits* out, uint64_t n, Payload p, RedOp op, int ranks, CheckCounters* c) {
+__global__ void reductionKernel(const typename Elem<DT>::Bits* out, uint64_t n, Payload p, RedOp op, int ranks,
+                                CheckCounters* c) {
   unsigned long long wrong = 0, unjudged = 0;
   FOR_EACH_ELEMENT(i, n) {
     Verdict v = judgeReduction<DT>(out[i], op, ranks, RankInput<DT>{p, i});
@@ -73,20 +74,24 @@ __global__ void hashKernel(const Bits* out, uint64_t n, CheckCounters* c) {
 }  // namespace
 
 cudaError_t fillInput(DType type, void* dst, uint64_t n, const Payload& p, int rank, cudaStream_t stream) {
-  PERF_DISPATCH(type, DT, fillKernel<DT><<<blocksFor(n), kThreads, 0, stream>>>(static_cast<Elem<DT>::Bits*>(dst), n, p, rank));
+  PERF_DISPATCH(type, DT,
+                fillKernel<DT><<<blocksFor(n), kThreads, 0, stream>>>(static_cast<Elem<DT>::Bits*>(dst), n, p, rank));
   return cudaGetLastError();
 }
 
-cudaError_t checkCopy(DType type, const void* out, uint64_t n, const Payload& p, int rank, CheckCounters* c, cudaStream_t stream) {
-  PERF_DISPATCH(type, DT, copyKernel<DT><<<blocksFor(n), kThreads, 0, stream>>>(static_cast<const Elem<DT>::Bits*>(out), n, p,
-                                                                               rank, c));
+cudaError_t checkCopy(DType type, const void* out, uint64_t n, const Payload& p, int rank, CheckCounters* c,
+                      cudaStream_t stream) {
+  PERF_DISPATCH(type, DT,
+                copyKernel<DT>
+                <<<blocksFor(n), kThreads, 0, stream>>>(static_cast<const Elem<DT>::Bits*>(out), n, p, rank, c));
   return cudaGetLastError();
 }
 
-cudaError_t checkReduction(DType type, const void* out, uint64_t n, const Payload& p, RedOp op, int ranks, CheckCounters* c,
-                           cudaStream_t stream) {
-  PERF_DISPATCH(type, DT, reductionKernel<DT><<<blocksFor(n), kThreads, 0, stream>>>(static_cast<const Elem<DT>::Bits*>(out), n,
-                                                                                    p, op, ranks, c));
+cudaError_t checkReduction(DType type, const void* out, uint64_t n, const Payload& p, RedOp op, int ranks,
+                           CheckCounters* c, cudaStream_t stream) {
+  PERF_DISPATCH(type, DT,
+                reductionKernel<DT>
+                <<<blocksFor(n), kThreads, 0, stream>>>(static_cast<const Elem<DT>::Bits*>(out), n, p, op, ranks, c));
   return cudaGetLastError();
 }
 

@@ -22,11 +22,12 @@ struct CheckCounters {
 cudaError_t fillInput(DType type, void* dst, uint64_t n, const Payload& p, int rank, cudaStream_t stream);
 
 // wrong += elements whose bits differ from `rank`'s input.
-cudaError_t checkCopy(DType type, const void* out, uint64_t n, const Payload& p, int rank, CheckCounters* c, cudaStream_t stream);
+cudaError_t checkCopy(DType type, const void* out, uint64_t n, const Payload& p, int rank, CheckCounters* c,
+                      cudaStream_t stream);
 
 // wrong, unjudged += verdicts over `out` as the reduction of all ranks' inputs (verify.h).
-cudaError_t checkReduction(DType type, const void* out, uint64_t n, const Payload& p, RedOp op, int ranks, CheckCounters* c,
-                           cudaStream_t stream);
+cudaError_t checkReduction(DType type, const void* out, uint64_t n, const Payload& p, RedOp op, int ranks,
+                           CheckCounters* c, cudaStream_t stream);
 
 // wrong += bytes that are not `want`.
 cudaError_t checkBytes(const void* bytes, uint64_t n, uint8_t want, CheckCounters* c, cudaStream_t stream);

@@ -23,7 +23,8 @@ std::string fileOf(void* symbol) {
 template <typename Fn>
 void bind(void* handle, const char* name, Fn* fn, const std::string& path) {
   *fn = reinterpret_cast<Fn>(dlsym(handle, name));
-  if (!*fn) throw Error(format("%s has no symbol %s: not an NCCL 2 library, or one that is too old", path.c_str(), name));
+  if (!*fn)
+    throw Error(format("%s has no symbol %s: not an NCCL 2 library, or one that is too old", path.c_str(), name));
 }
 
 }  // namespace
@@ -35,15 +36,18 @@ NcclApi loadNccl() {
   void* handle = dlopen(name, RTLD_NOW | RTLD_LOCAL);
   if (!handle) {
     const char* why = dlerror();
-    throw Error(format("cannot load NCCL: %s; put libnccl.so.2 on LD_LIBRARY_PATH, preload it with LD_PRELOAD, or name the "
-                       "file in UZIP_PERF_NCCL", why ? why : name));
+    throw Error(
+        format("cannot load NCCL: %s; put libnccl.so.2 on LD_LIBRARY_PATH, preload it with LD_PRELOAD, or name the "
+               "file in UZIP_PERF_NCCL",
+               why ? why : name));
   }
   void* version = dlsym(handle, "ncclGetVersion");
   NcclApi api{};
   api.path = version ? fileOf(version) : name;
   if (!wanted.empty() && !preloaded.empty() && preloaded != api.path) {
-    throw Error(format("UZIP_PERF_NCCL names %s but %s is preloaded; set one of LD_PRELOAD and UZIP_PERF_NCCL, not both",
-                       wanted.c_str(), preloaded.c_str()));
+    throw Error(
+        format("UZIP_PERF_NCCL names %s but %s is preloaded; set one of LD_PRELOAD and UZIP_PERF_NCCL, not both",
+               wanted.c_str(), preloaded.c_str()));
   }
   bind(handle, "ncclGetVersion", &api.getVersion, api.path);
   bind(handle, "ncclGetUniqueId", &api.getUniqueId, api.path);

@@ -83,7 +83,7 @@ struct NcclApi {
   NcclResult (*uzipCommGetPolicy)(NcclComm, UzipPolicy*);
 
   std::string path;  // file the functions came from, links resolved
-  int version;       // ncclGetVersion, e.g. 22907
+  int version;  // ncclGetVersion, e.g. 22907
 };
 
 // Loads the file named by UZIP_PERF_NCCL, else libnccl.so.2 as LD_PRELOAD and LD_LIBRARY_PATH decide. Throws Error with

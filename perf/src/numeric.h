@@ -27,10 +27,10 @@ struct DTypeInfo {
   bool isFloat;
 };
 
-constexpr DTypeInfo kDTypeInfo[kDTypes] = {
-    {"int8", 1, false},  {"uint8", 1, false},  {"int32", 4, false}, {"uint32", 4, false},
-    {"int64", 8, false}, {"uint64", 8, false}, {"half", 2, true},   {"float", 4, true},
-    {"double", 8, true}, {"bfloat16", 2, true}, {"f8e4m3", 1, true}, {"f8e5m2", 1, true}};
+constexpr DTypeInfo kDTypeInfo[kDTypes] = {{"int8", 1, false},    {"uint8", 1, false}, {"int32", 4, false},
+                                           {"uint32", 4, false},  {"int64", 8, false}, {"uint64", 8, false},
+                                           {"half", 2, true},     {"float", 4, true},  {"double", 8, true},
+                                           {"bfloat16", 2, true}, {"f8e4m3", 1, true}, {"f8e5m2", 1, true}};
 
 // 2^e for -1022 <= e <= 1023.
 PERF_HD double pow2(int e) {
@@ -63,7 +63,8 @@ struct Narrow {
     uint32_t exp = bits >> M & kTopExp, man = bits & kManMask;
     double sign = bits >> (E + M) & 1 ? -1.0 : 1.0;
     if (exp == kTopExp && (kInf || man == kManMask)) return kInf && man == 0 ? sign * HUGE_VAL : nan("");
-    return exp == 0 ? sign * double(man) * pow2(1 - kBias - M) : sign * double(man | 1u << M) * pow2(int(exp) - kBias - M);
+    return exp == 0 ? sign * double(man) * pow2(1 - kBias - M)
+                    : sign * double(man | 1u << M) * pow2(int(exp) - kBias - M);
   }
 
   static PERF_HD uint32_t encode(double x) {
@@ -93,12 +94,18 @@ struct IntElem {
     return kSigned ? uint64_t(int64_t(uint64_t(b) << shift) >> shift) : uint64_t(b);
   }
 };
-template <> struct Elem<kInt8> : IntElem<uint8_t, true> {};
-template <> struct Elem<kUint8> : IntElem<uint8_t, false> {};
-template <> struct Elem<kInt32> : IntElem<uint32_t, true> {};
-template <> struct Elem<kUint32> : IntElem<uint32_t, false> {};
-template <> struct Elem<kInt64> : IntElem<uint64_t, true> {};
-template <> struct Elem<kUint64> : IntElem<uint64_t, false> {};
+template <>
+struct Elem<kInt8> : IntElem<uint8_t, true> {};
+template <>
+struct Elem<kUint8> : IntElem<uint8_t, false> {};
+template <>
+struct Elem<kInt32> : IntElem<uint32_t, true> {};
+template <>
+struct Elem<kUint32> : IntElem<uint32_t, false> {};
+template <>
+struct Elem<kInt64> : IntElem<uint64_t, true> {};
+template <>
+struct Elem<kUint64> : IntElem<uint64_t, false> {};
 
 // Floats up to 16 bits. kMantissa: stored mantissa bits; kBias: exponent bias.
 template <typename B, int E, int M, bool kInf>
@@ -112,12 +119,17 @@ struct NarrowElem {
   static PERF_HD B encode(double x) { return B(Codec::encode(x)); }
   static PERF_HD double maxFinite() { return Codec::decode(Codec::kMaxFinite); }
 };
-template <> struct Elem<kHalf> : NarrowElem<uint16_t, 5, 10, true> {};
-template <> struct Elem<kBfloat16> : NarrowElem<uint16_t, 8, 7, true> {};
-template <> struct Elem<kFloat8e4m3> : NarrowElem<uint8_t, 4, 3, false> {};
-template <> struct Elem<kFloat8e5m2> : NarrowElem<uint8_t, 5, 2, true> {};
+template <>
+struct Elem<kHalf> : NarrowElem<uint16_t, 5, 10, true> {};
+template <>
+struct Elem<kBfloat16> : NarrowElem<uint16_t, 8, 7, true> {};
+template <>
+struct Elem<kFloat8e4m3> : NarrowElem<uint8_t, 4, 3, false> {};
+template <>
+struct Elem<kFloat8e5m2> : NarrowElem<uint8_t, 5, 2, true> {};
 
-template <> struct Elem<kFloat> {
+template <>
+struct Elem<kFloat> {
   using Bits = uint32_t;
   static constexpr bool kFloat = true;
   static constexpr int kBias = 127;
@@ -136,7 +148,8 @@ template <> struct Elem<kFloat> {
   static PERF_HD double maxFinite() { return decode(0x7f7fffffu); }
 };
 
-template <> struct Elem<kDouble> {
+template <>
+struct Elem<kDouble> {
   using Bits = uint64_t;
   static constexpr bool kFloat = true;
   static constexpr int kBias = 1023;
@@ -157,8 +170,8 @@ template <> struct Elem<kDouble> {
     __VA_ARGS__;                         \
     break;                               \
   }
-#define PERF_DISPATCH(TYPE, NAME, ...)                        \
-  switch (TYPE) {                                             \
+#define PERF_DISPATCH(TYPE, NAME, ...)                         \
+  switch (TYPE) {                                              \
     PERF_DISPATCH_CASE(::perf::kInt8, NAME, __VA_ARGS__)       \
     PERF_DISPATCH_CASE(::perf::kUint8, NAME, __VA_ARGS__)      \
     PERF_DISPATCH_CASE(::perf::kInt32, NAME, __VA_ARGS__)      \
@@ -171,7 +184,7 @@ template <> struct Elem<kDouble> {
     PERF_DISPATCH_CASE(::perf::kBfloat16, NAME, __VA_ARGS__)   \
     PERF_DISPATCH_CASE(::perf::kFloat8e4m3, NAME, __VA_ARGS__) \
     PERF_DISPATCH_CASE(::perf::kFloat8e5m2, NAME, __VA_ARGS__) \
-    default: break;                                           \
+    default: break;                                            \
   }
 
 }  // namespace perf

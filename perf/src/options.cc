@@ -14,47 +14,46 @@ namespace {
 
 enum LongOnly { kOptPayload = 256, kOptSeed, kOptOffset, kOptHash, kOptDump, kOptJson };
 
-const option kLong[] = {
-    {"nthreads", required_argument, nullptr, 't'},
-    {"ngpus", required_argument, nullptr, 'g'},
-    {"minbytes", required_argument, nullptr, 'b'},
-    {"maxbytes", required_argument, nullptr, 'e'},
-    {"stepbytes", required_argument, nullptr, 'i'},
-    {"stepfactor", required_argument, nullptr, 'f'},
-    {"iters", required_argument, nullptr, 'n'},
-    {"agg_iters", required_argument, nullptr, 'm'},
-    {"warmup_iters", required_argument, nullptr, 'w'},
-    {"run_cycles", required_argument, nullptr, 'N'},
-    {"parallel_init", required_argument, nullptr, 'p'},
-    {"check", required_argument, nullptr, 'c'},
-    {"op", required_argument, nullptr, 'o'},
-    {"datatype", required_argument, nullptr, 'd'},
-    {"root", required_argument, nullptr, 'r'},
-    {"blocking", required_argument, nullptr, 'z'},
-    {"stream_null", required_argument, nullptr, 'y'},
-    {"timeout", required_argument, nullptr, 'T'},
-    {"cudagraph", required_argument, nullptr, 'G'},
-    {"report_cputime", required_argument, nullptr, 'C'},
-    {"average", required_argument, nullptr, 'a'},
-    {"local_register", required_argument, nullptr, 'R'},
-    {"version", no_argument, nullptr, 'V'},
-    {"help", no_argument, nullptr, 'h'},
-    {"payload", required_argument, nullptr, kOptPayload},
-    {"seed", required_argument, nullptr, kOptSeed},
-    {"offset", required_argument, nullptr, kOptOffset},
-    {"hash", no_argument, nullptr, kOptHash},
-    {"dump", required_argument, nullptr, kOptDump},
-    {"json", required_argument, nullptr, kOptJson},
-    {nullptr, 0, nullptr, 0}};
+const option kLong[] = {{"nthreads", required_argument, nullptr, 't'},
+                        {"ngpus", required_argument, nullptr, 'g'},
+                        {"minbytes", required_argument, nullptr, 'b'},
+                        {"maxbytes", required_argument, nullptr, 'e'},
+                        {"stepbytes", required_argument, nullptr, 'i'},
+                        {"stepfactor", required_argument, nullptr, 'f'},
+                        {"iters", required_argument, nullptr, 'n'},
+                        {"agg_iters", required_argument, nullptr, 'm'},
+                        {"warmup_iters", required_argument, nullptr, 'w'},
+                        {"run_cycles", required_argument, nullptr, 'N'},
+                        {"parallel_init", required_argument, nullptr, 'p'},
+                        {"check", required_argument, nullptr, 'c'},
+                        {"op", required_argument, nullptr, 'o'},
+                        {"datatype", required_argument, nullptr, 'd'},
+                        {"root", required_argument, nullptr, 'r'},
+                        {"blocking", required_argument, nullptr, 'z'},
+                        {"stream_null", required_argument, nullptr, 'y'},
+                        {"timeout", required_argument, nullptr, 'T'},
+                        {"cudagraph", required_argument, nullptr, 'G'},
+                        {"report_cputime", required_argument, nullptr, 'C'},
+                        {"average", required_argument, nullptr, 'a'},
+                        {"local_register", required_argument, nullptr, 'R'},
+                        {"version", no_argument, nullptr, 'V'},
+                        {"help", no_argument, nullptr, 'h'},
+                        {"payload", required_argument, nullptr, kOptPayload},
+                        {"seed", required_argument, nullptr, kOptSeed},
+                        {"offset", required_argument, nullptr, kOptOffset},
+                        {"hash", no_argument, nullptr, kOptHash},
+                        {"dump", required_argument, nullptr, kOptDump},
+                        {"json", required_argument, nullptr, kOptJson},
+                        {nullptr, 0, nullptr, 0}};
 
 constexpr const char* kRedOpNames[] = {"sum", "prod", "max", "min", "avg", "mulsum"};
 
 constexpr struct {
   const char* name;
   DType type;
-} kAliases[] = {{"char", kInt8},      {"int", kInt32},   {"float16", kHalf},  {"f16", kHalf},    {"float32", kFloat},
-                {"f32", kFloat},      {"float64", kDouble}, {"f64", kDouble}, {"bf16", kBfloat16}, {"fp8_e4m3", kFloat8e4m3},
-                {"fp8_e5m2", kFloat8e5m2}};
+} kAliases[] = {{"char", kInt8},     {"int", kInt32},           {"float16", kHalf},       {"f16", kHalf},
+                {"float32", kFloat}, {"f32", kFloat},           {"float64", kDouble},     {"f64", kDouble},
+                {"bf16", kBfloat16}, {"fp8_e4m3", kFloat8e4m3}, {"fp8_e5m2", kFloat8e5m2}};
 
 std::vector<RedOp> parseOps(const std::string& text) {
   std::vector<RedOp> all;
@@ -109,7 +108,8 @@ Options parseOptions(int argc, const char* const* argv) {
   opterr = 0;
   for (;;) {
     int before = optind == 0 ? 1 : optind;
-    int c = getopt_long(argc, const_cast<char* const*>(argv), ":t:g:b:e:i:f:n:m:w:N:p:c:o:d:r:z:y:T:G:C:a:R:Vh", kLong, nullptr);
+    int c = getopt_long(argc, const_cast<char* const*>(argv), ":t:g:b:e:i:f:n:m:w:N:p:c:o:d:r:z:y:T:G:C:a:R:Vh", kLong,
+                        nullptr);
     if (c == -1) break;
     std::string v = optarg ? optarg : "";
     auto number = [&](const char* flag, int64_t min, int64_t max) { return int(parseInt(flag, v, min, max)); };
@@ -136,7 +136,8 @@ Options parseOptions(int argc, const char* const* argv) {
       case 'C': o.reportCpuTime = number("-C", 0, 1) != 0; break;
       case 'a': o.average = Average(number("-a", 0, 3)); break;
       case 'R':
-        if (parseInt("-R", v, 0, 2) != 0) throw UsageError(format("-R %s: buffer registration is not offered here; use -R 0", v.c_str()));
+        if (parseInt("-R", v, 0, 2) != 0)
+          throw UsageError(format("-R %s: buffer registration is not offered here; use -R 0", v.c_str()));
         break;
       case 'V': o.version = true; break;
       case 'h': o.help = true; break;
@@ -156,12 +157,14 @@ Options parseOptions(int argc, const char* const* argv) {
   }
   if (optind < argc) throw UsageError(format("'%s': not a flag; -h lists them", argv[optind]));
   if (o.minBytes > o.maxBytes) {
-    throw UsageError(format("-b %llu is above -e %llu", (unsigned long long)o.minBytes, (unsigned long long)o.maxBytes));
+    throw UsageError(
+        format("-b %llu is above -e %llu", (unsigned long long)o.minBytes, (unsigned long long)o.maxBytes));
   }
   if (o.stepFactor == 1 && o.stepBytes == 0 && o.minBytes != o.maxBytes) {
     throw UsageError("-i 0: with no -f above 1 the size would never grow");
   }
-  if (o.stepFactor > 1 && o.minBytes == 0 && o.maxBytes > 0) throw UsageError("-b 0: a factor (-f) never makes it grow");
+  if (o.stepFactor > 1 && o.minBytes == 0 && o.maxBytes > 0)
+    throw UsageError("-b 0: a factor (-f) never makes it grow");
   if (o.graphLaunches > 0 && o.streamNull) throw UsageError("-G with -y 1: the null stream cannot be captured");
   return o;
 }
@@ -190,7 +193,8 @@ std::string helpText(const char* program) {
       "  -N,--run_cycles N        runs of the whole ladder (1)\n"
       "  -c,--check N             checked runs per row, 0 = none (1)\n"
       "  -o,--op OP               sum prod max min avg mulsum all (sum)\n"
-      "  -d,--datatype TYPE       int8 uint8 int32 uint32 int64 uint64 half float double bfloat16 f8e4m3 f8e5m2 all (float)\n"
+      "  -d,--datatype TYPE       int8 uint8 int32 uint32 int64 uint64 half float double bfloat16 f8e4m3 f8e5m2 all "
+      "(float)\n"
       "  -r,--root RANK           root of a broadcast, or all (0)\n"
       "  -z,--blocking 0|1        wait for each iteration (0)\n"
       "  -y,--stream_null 0|1     use the null stream (0)\n"

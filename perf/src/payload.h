@@ -52,21 +52,16 @@ PERF_HD double standardNormal(uint64_t seed, uint64_t index) {
 // random is not here: it is bits, not values.
 PERF_HD double distValue(Dist dist, uint64_t seed, uint64_t index) {
   switch (dist) {
-    case kDistNormal:
-      return 0.02 * standardNormal(seed, index);
-    case kDistUniform:
-      return 2.0 * double(randomBits(seed, index, 0) >> 11) * pow2(-53) - 1.0;
+    case kDistNormal: return 0.02 * standardNormal(seed, index);
+    case kDistUniform: return 2.0 * double(randomBits(seed, index, 0) >> 11) * pow2(-53) - 1.0;
     case kDistGrad: {
       double t = standardNormal(seed, index) /
                  sqrt(-0.5 * log(unitOf(randomBits(seed, index, 2)) * unitOf(randomBits(seed, index, 3))));
       return t * exp2(-14.0 + 6.0 * unitOf(randomBits(seed, index / 4096, 4)));
     }
-    case kDistConst:
-      return 1.0;
-    case kDistRamp:
-      return double(index % 128);
-    default:
-      return 0.0;
+    case kDistConst: return 1.0;
+    case kDistRamp: return double(index % 128);
+    default: return 0.0;
   }
 }
 
@@ -77,7 +72,8 @@ PERF_HD typename Elem<DT>::Bits encodeValue(Dist dist, double v) {
   if constexpr (Elem<DT>::kFloat) {
     return Elem<DT>::encode(v);
   } else {
-    if (dist == kDistNormal || dist == kDistUniform || dist == kDistGrad) v = fmin(fmax(rint(v * 100.0), -127.0), 127.0);
+    if (dist == kDistNormal || dist == kDistUniform || dist == kDistGrad)
+      v = fmin(fmax(rint(v * 100.0), -127.0), 127.0);
     if (!Elem<DT>::kSigned) v = fabs(v);
     return Bits(int64_t(v));
   }

@@ -57,11 +57,16 @@ uint64_t safetensorsBytes(const std::string& t) {
 }
 
 bool floatType(const std::string& t, DType* type) {
-  if (t == "BF16") *type = kBfloat16;
-  else if (t == "F16") *type = kHalf;
-  else if (t == "F32") *type = kFloat;
-  else if (t == "F64") *type = kDouble;
-  else return false;
+  if (t == "BF16")
+    *type = kBfloat16;
+  else if (t == "F16")
+    *type = kHalf;
+  else if (t == "F32")
+    *type = kFloat;
+  else if (t == "F64")
+    *type = kDouble;
+  else
+    return false;
   return true;
 }
 
@@ -79,11 +84,16 @@ void convertPart(const uint8_t* src, uint64_t count, uint8_t* dst) {
 
 template <int To>
 void convertTo(DType from, const uint8_t* src, uint64_t count, uint8_t* dst) {
-  if (from == To) memcpy(dst, src, count * sizeof(typename Elem<To>::Bits));
-  else if (from == kBfloat16) convertPart<kBfloat16, To>(src, count, dst);
-  else if (from == kHalf) convertPart<kHalf, To>(src, count, dst);
-  else if (from == kFloat) convertPart<kFloat, To>(src, count, dst);
-  else convertPart<kDouble, To>(src, count, dst);
+  if (from == To)
+    memcpy(dst, src, count * sizeof(typename Elem<To>::Bits));
+  else if (from == kBfloat16)
+    convertPart<kBfloat16, To>(src, count, dst);
+  else if (from == kHalf)
+    convertPart<kHalf, To>(src, count, dst);
+  else if (from == kFloat)
+    convertPart<kFloat, To>(src, count, dst);
+  else
+    convertPart<kDouble, To>(src, count, dst);
 }
 
 }  // namespace
@@ -121,14 +131,17 @@ std::vector<PayloadPart> parseSafetensors(const std::string& name, const std::ve
     if (begin > end || end > dataBytes) throw fail(tensor + "has data_offsets outside the file");
     uint64_t want = width;
     for (auto& d : shape->items) {
-      if (d.kind != JsonValue::kInteger || __builtin_mul_overflow(want, d.integer, &want)) throw fail(tensor + "has an impossible shape");
+      if (d.kind != JsonValue::kInteger || __builtin_mul_overflow(want, d.integer, &want))
+        throw fail(tensor + "has an impossible shape");
     }
     if (want != end - begin) throw fail(tensor + "has data_offsets that contradict its shape");
     PayloadPart part{kFloat, dataBegin + begin, dataBegin + end};
     all.push_back(part);
     if (floatType(dtype->string, &part.type) && end > begin) floats.push_back(part);
   }
-  auto byBegin = [](const PayloadPart& a, const PayloadPart& b) { return a.begin < b.begin || (a.begin == b.begin && a.end < b.end); };
+  auto byBegin = [](const PayloadPart& a, const PayloadPart& b) {
+    return a.begin < b.begin || (a.begin == b.begin && a.end < b.end);
+  };
   std::sort(all.begin(), all.end(), byBegin);
   for (size_t i = 1; i < all.size(); i++) {
     if (all[i].begin < all[i - 1].end) throw fail("two of its tensors overlap");
@@ -147,11 +160,13 @@ PayloadFile::PayloadFile(const std::string& path) : bytes_(readFile(path)) {
   if (endsWith(path, ".safetensors")) {
     parts_ = parseSafetensors(path, bytes_);
   } else if (raw == kDTypes) {
-    throw Error(format("payload %s: the name must end in .bf16, .f16, .f32 or .safetensors, or be one of normal uniform "
-                       "random zeros grad const ramp", path.c_str()));
+    throw Error(
+        format("payload %s: the name must end in .bf16, .f16, .f32 or .safetensors, or be one of normal uniform "
+               "random zeros grad const ramp",
+               path.c_str()));
   } else if (bytes_.size() % size_t(kDTypeInfo[raw].bytes) != 0) {
-    throw Error(format("payload %s: %zu bytes are no whole number of %s values of %d bytes", path.c_str(), bytes_.size(),
-                       kDTypeInfo[raw].name, kDTypeInfo[raw].bytes));
+    throw Error(format("payload %s: %zu bytes are no whole number of %s values of %d bytes", path.c_str(),
+                       bytes_.size(), kDTypeInfo[raw].name, kDTypeInfo[raw].bytes));
   } else {
     parts_.push_back({raw, 0, bytes_.size()});
   }
@@ -166,8 +181,10 @@ uint64_t PayloadFile::elements() const {
 
 std::vector<uint8_t> PayloadFile::convert(DType type) const {
   if (!kDTypeInfo[type].isFloat) {
-    throw UsageError(format("a payload file has float values, which -d %s cannot carry; choose a float type or a named "
-                            "payload", kDTypeInfo[type].name));
+    throw UsageError(
+        format("a payload file has float values, which -d %s cannot carry; choose a float type or a named "
+               "payload",
+               kDTypeInfo[type].name));
   }
   std::vector<uint8_t> out(elements() * uint64_t(kDTypeInfo[type].bytes));
   uint8_t* dst = out.data();

@@ -127,13 +127,17 @@ int connectTo(const addrinfo* a, int port, double deadline) {
   if (fd < 0) return -1;
   sockaddr_storage addr{};
   memcpy(&addr, a->ai_addr, a->ai_addrlen);
-  if (a->ai_family == AF_INET) reinterpret_cast<sockaddr_in*>(&addr)->sin_port = htons(uint16_t(port));
-  else reinterpret_cast<sockaddr_in6*>(&addr)->sin6_port = htons(uint16_t(port));
+  if (a->ai_family == AF_INET)
+    reinterpret_cast<sockaddr_in*>(&addr)->sin_port = htons(uint16_t(port));
+  else
+    reinterpret_cast<sockaddr_in6*>(&addr)->sin6_port = htons(uint16_t(port));
   int rc = ::connect(fd, reinterpret_cast<sockaddr*>(&addr), a->ai_addrlen), err = rc == 0 ? 0 : errno;
   if (err == EINPROGRESS) {
     socklen_t len = sizeof err;
-    if (!waitFor(fd, POLLOUT, deadline)) err = ETIMEDOUT;
-    else if (getsockopt(fd, SOL_SOCKET, SO_ERROR, &err, &len) != 0) err = errno;
+    if (!waitFor(fd, POLLOUT, deadline))
+      err = ETIMEDOUT;
+    else if (getsockopt(fd, SOL_SOCKET, SO_ERROR, &err, &len) != 0)
+      err = errno;
   }
   if (err != 0) {
     close(fd);
@@ -158,7 +162,8 @@ bool rankFrom(const char* rankVar, const char* sizeVar, JobEnv* job) {
 }
 
 std::string portsText(const JobEnv& job) {
-  return job.ports == 1 ? format("port %d", job.firstPort) : format("ports %d to %d", job.firstPort, job.firstPort + job.ports - 1);
+  return job.ports == 1 ? format("port %d", job.firstPort)
+                        : format("ports %d to %d", job.firstPort, job.firstPort + job.ports - 1);
 }
 
 }  // namespace
@@ -188,7 +193,8 @@ JobEnv jobFromEnv() {
   std::string timeout = envString("UZIP_PERF_TIMEOUT");
   if (!timeout.empty()) job.timeoutSeconds = double(parseInt("UZIP_PERF_TIMEOUT", timeout, 1, 1 << 20));
   std::string id;
-  for (const char* name : {"TORCHELASTIC_RUN_ID", "MASTER_PORT", "PMIX_NAMESPACE", "OMPI_MCA_ess_base_jobid", "SLURM_JOB_ID", "SLURM_STEP_ID"}) {
+  for (const char* name : {"TORCHELASTIC_RUN_ID", "MASTER_PORT", "PMIX_NAMESPACE", "OMPI_MCA_ess_base_jobid",
+                           "SLURM_JOB_ID", "SLURM_STEP_ID"}) {
     id += envString(name) + '\n';
   }
   job.job = fnv1a(id.data(), id.size());
@@ -198,8 +204,10 @@ JobEnv jobFromEnv() {
 Rendezvous::Rendezvous(const JobEnv& job) : job_(job), fds_(size_t(job.size), -1) {
   if (job_.size == 1) return;
   try {
-    if (job_.rank == 0) listen();
-    else connect();
+    if (job_.rank == 0)
+      listen();
+    else
+      connect();
   } catch (...) {
     closeAll();
     throw;
@@ -245,10 +253,14 @@ void Rendezvous::listen() {
     HelloReply reply;
     memcpy(reply.magic, kMagic, sizeof kMagic);
     reply.size = job_.size;
-    if (hello.job != job_.job) reply.answer = kOtherJob;
-    else if (hello.size != job_.size || hello.rank < 1 || hello.rank >= job_.size) reply.answer = kOtherSize;
-    else if (fds_[size_t(hello.rank)] >= 0) reply.answer = kTakenRank;
-    else reply.answer = kWelcome;
+    if (hello.job != job_.job)
+      reply.answer = kOtherJob;
+    else if (hello.size != job_.size || hello.rank < 1 || hello.rank >= job_.size)
+      reply.answer = kOtherSize;
+    else if (fds_[size_t(hello.rank)] >= 0)
+      reply.answer = kTakenRank;
+    else
+      reply.answer = kWelcome;
     bool sent = sendAll(fd, &reply, sizeof reply, patience) == Io::kDone;
     if (sent && reply.answer == kWelcome) {
       fds_[size_t(hello.rank)] = fd;
@@ -260,15 +272,18 @@ void Rendezvous::listen() {
   }
   close(listener);
   if (wrongSize != 0) {
-    throw Error(format("a rank says that the job has %d ranks, rank 0 says %d; check WORLD_SIZE", wrongSize, job_.size));
+    throw Error(
+        format("a rank says that the job has %d ranks, rank 0 says %d; check WORLD_SIZE", wrongSize, job_.size));
   }
   if (missing > 0) {
     std::string who;
     for (int r = 1; r < job_.size; r++) {
       if (fds_[size_t(r)] < 0) who += format("%s%d", who.empty() ? "" : ", ", r);
     }
-    throw Error(format("rank(s) %s did not connect to rank 0 within %g s; were they started, with MASTER_ADDR and MASTER_PORT "
-                       "of rank 0's host? UZIP_PERF_TIMEOUT sets the limit", who.c_str(), job_.timeoutSeconds));
+    throw Error(
+        format("rank(s) %s did not connect to rank 0 within %g s; were they started, with MASTER_ADDR and MASTER_PORT "
+               "of rank 0's host? UZIP_PERF_TIMEOUT sets the limit",
+               who.c_str(), job_.timeoutSeconds));
   }
 }
 
@@ -311,19 +326,21 @@ void Rendezvous::connect() {
         close(fd);
         if (ours && reply.answer == kOtherSize) {
           freeaddrinfo(list);
-          throw Error(format("rank %d says that the job has %d ranks, rank 0 says %d; check WORLD_SIZE", job_.rank, job_.size,
-                             reply.size));
+          throw Error(format("rank %d says that the job has %d ranks, rank 0 says %d; check WORLD_SIZE", job_.rank,
+                             job_.size, reply.size));
         }
-        last = !ours ? "another program listens there"
-               : reply.answer == kTakenRank ? "rank 0 already has a rank of this number" : "another job's rank 0 listens there";
+        last = !ours                        ? "another program listens there"
+               : reply.answer == kTakenRank ? "rank 0 already has a rank of this number"
+                                            : "another job's rank 0 listens there";
       }
     }
     freeaddrinfo(list);
     usleep(100 * 1000);
   }
-  throw Error(format("rank %d found no rank 0 at %s %s within %g s (%s); was it started, is MASTER_ADDR right? UZIP_PERF_PORT "
-                     "sets another port, UZIP_PERF_TIMEOUT the limit", job_.rank, job_.address.c_str(), portsText(job_).c_str(),
-                     job_.timeoutSeconds, last.c_str()));
+  throw Error(
+      format("rank %d found no rank 0 at %s %s within %g s (%s); was it started, is MASTER_ADDR right? UZIP_PERF_PORT "
+             "sets another port, UZIP_PERF_TIMEOUT the limit",
+             job_.rank, job_.address.c_str(), portsText(job_).c_str(), job_.timeoutSeconds, last.c_str()));
 }
 
 void Rendezvous::send(int peer, const std::string& blob) {

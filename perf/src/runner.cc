@@ -96,7 +96,7 @@ struct Phase {
   Traffic traffic;
 };
 
-double reduceRanks(const std::vector<RankTimes>& ranks, double RankTimes::*field, Average how) {
+double reduceRanks(const std::vector<RankTimes>& ranks, double RankTimes::* field, Average how) {
   double sum = 0, lo = HUGE_VAL, hi = 0;
   for (auto& r : ranks) {
     sum += r.*field;
@@ -205,7 +205,8 @@ void Runner::say(const char* fmt, ...) {
 void Runner::checkNccl(NcclResult rc, const char* what) {
   if (rc == kNcclSuccess || rc == kNcclInProgress) return;
   const char* detail = nccl_.getLastError(comm_);
-  throw Error(format("%s: %s%s%s", what, nccl_.getErrorString(rc), detail && *detail ? ": " : "", detail ? detail : ""));
+  throw Error(
+      format("%s: %s%s%s", what, nccl_.getErrorString(rc), detail && *detail ? ": " : "", detail ? detail : ""));
 }
 #define NCCLCHECK(call) checkNccl((call), #call)
 
@@ -231,7 +232,8 @@ void Runner::checkArguments() {
     size_t slash = opt_.json.rfind('/');
     std::string folder = slash == std::string::npos ? "." : slash == 0 ? "/" : opt_.json.substr(0, slash);
     if (access(folder.c_str(), W_OK | X_OK) != 0) {
-      throw UsageError(format("--json %s: cannot write into %s: %s", opt_.json.c_str(), folder.c_str(), strerror(errno)));
+      throw UsageError(
+          format("--json %s: cannot write into %s: %s", opt_.json.c_str(), folder.c_str(), strerror(errno)));
     }
   }
 }
@@ -272,8 +274,8 @@ void Runner::chooseDevice() {
   cudaDeviceProp prop;
   CUDACHECK(cudaGetDeviceProperties(&prop, device));
   deviceName_ = prop.name;
-  std::string line = format("Rank %2d Pid %6d on %10s device %2d [%04x:%02x] %s", job_.rank, int(getpid()), hostName().c_str(),
-                            device, unsigned(prop.pciDomainID), unsigned(prop.pciBusID), prop.name);
+  std::string line = format("Rank %2d Pid %6d on %10s device %2d [%04x:%02x] %s", job_.rank, int(getpid()),
+                            hostName().c_str(), device, unsigned(prop.pciDomainID), unsigned(prop.pciBusID), prop.name);
   say("# Using devices\n");
   for (auto& l : rendezvous_->gather(line)) say("#  %s\n", l.c_str());
 }
@@ -291,15 +293,18 @@ void Runner::initComm() {
 
 void Runner::printHeader() {
   const Options& o = opt_;
-  say("# nThread 1 nGpus 1 minBytes %llu maxBytes %llu step: %llu(%s) warmup iters: %d iters: %d agg iters: %d validation: %d "
-      "graph: %d\n", (unsigned long long)o.minBytes, (unsigned long long)o.maxBytes,
-      (unsigned long long)(o.stepFactor > 1 ? uint64_t(o.stepFactor) : o.stepBytes), o.stepFactor > 1 ? "factor" : "bytes",
-      o.warmupIters, o.iters, o.aggIters, o.check, o.graphLaunches);
-  say("# %s, %d rank(s), payload: %s, times over ranks: %s\n", collectiveName(collective_), job_.size, o.payload.c_str(),
-      kAverageNames[o.average]);
+  say("# nThread 1 nGpus 1 minBytes %llu maxBytes %llu step: %llu(%s) warmup iters: %d iters: %d agg iters: %d "
+      "validation: %d "
+      "graph: %d\n",
+      (unsigned long long)o.minBytes, (unsigned long long)o.maxBytes,
+      (unsigned long long)(o.stepFactor > 1 ? uint64_t(o.stepFactor) : o.stepBytes),
+      o.stepFactor > 1 ? "factor" : "bytes", o.warmupIters, o.iters, o.aggIters, o.check, o.graphLaunches);
+  say("# %s, %d rank(s), payload: %s, times over ranks: %s\n", collectiveName(collective_), job_.size,
+      o.payload.c_str(), kAverageNames[o.average]);
   if (nccl_.uzipGetVersion) {
     nccl_.uzipGetVersion(&uzipVersion_, &uzipFormat_);
-    say("# NCCL version %d, uzip version %d format %d, %s\n#\n", nccl_.version, uzipVersion_, uzipFormat_, nccl_.path.c_str());
+    say("# NCCL version %d, uzip version %d format %d, %s\n#\n", nccl_.version, uzipVersion_, uzipFormat_,
+        nccl_.path.c_str());
   } else {
     say("# NCCL version %d, no uzip, %s\n#\n", nccl_.version, nccl_.path.c_str());
   }
@@ -322,6 +327,7 @@ void Runner::useType(DType type) {
     payload_.data = payloadData_.data();
     payload_.length = bits.size() / es;
   }
+  CUDACHECK(cudaDeviceSynchronize());  // copies on the null stream come before all work on stream_
 }
 
 // Inputs in place, outputs poisoned. Only the row's part of the buffers and its guards are touched.
@@ -338,8 +344,10 @@ void Runner::prepare(bool inPlace) {
 
 void Runner::launchOne(bool inPlace, uint64_t count) {
   const void* in = inPlace ? recv_.data() : send_.data();
-  if (allReduce()) NCCLCHECK(nccl_.allReduce(in, recv_.data(), count, type_, ncclOp_, comm_, stream_));
-  else NCCLCHECK(nccl_.broadcast(in, recv_.data(), count, type_, root_, comm_, stream_));
+  if (allReduce())
+    NCCLCHECK(nccl_.allReduce(in, recv_.data(), count, type_, ncclOp_, comm_, stream_));
+  else
+    NCCLCHECK(nccl_.broadcast(in, recv_.data(), count, type_, root_, comm_, stream_));
 }
 
 void Runner::launch(bool inPlace, int iterations) {
@@ -369,8 +377,8 @@ void Runner::sync() {
       watchdog_->check();
       checkAsync();
       if (opt_.timeoutSeconds > 0 && now - rowBegin_ > opt_.timeoutSeconds) {
-        throw Error(format("%s of %llu elements not done after %d s (-T)", collectiveName(collective_), (unsigned long long)count_,
-                           opt_.timeoutSeconds));
+        throw Error(format("%s of %llu elements not done after %d s (-T)", collectiveName(collective_),
+                           (unsigned long long)count_, opt_.timeoutSeconds));
       }
     }
     sched_yield();
@@ -382,8 +390,10 @@ void Runner::sync() {
 void Runner::alignRanks() {
   rendezvous_->barrier();
   void* s = scratch_.data();
-  if (allReduce()) NCCLCHECK(nccl_.allReduce(s, s, 1, type_, ncclOp_, comm_, stream_));
-  else NCCLCHECK(nccl_.broadcast(s, s, 1, type_, root_, comm_, stream_));
+  if (allReduce())
+    NCCLCHECK(nccl_.allReduce(s, s, 1, type_, ncclOp_, comm_, stream_));
+  else
+    NCCLCHECK(nccl_.broadcast(s, s, 1, type_, root_, comm_, stream_));
   sync();
 }
 
@@ -408,7 +418,9 @@ uint64_t Runner::opsBeforeOverflow(bool inPlace) const {
 void Runner::measure(bool inPlace, RankTimes* mine) {
   uint64_t limit = opsBeforeOverflow(inPlace);
   uint64_t agg = uint64_t(opt_.aggIters);
-  auto refillEvery = [&](uint64_t opsPerLaunch) { return limit == UINT64_MAX ? UINT64_MAX : std::max<uint64_t>(1, limit / opsPerLaunch); };
+  auto refillEvery = [&](uint64_t opsPerLaunch) {
+    return limit == UINT64_MAX ? UINT64_MAX : std::max<uint64_t>(1, limit / opsPerLaunch);
+  };
   for (uint64_t done = 0; done < uint64_t(opt_.warmupIters);) {
     uint64_t n = std::min(refillEvery(agg), uint64_t(opt_.warmupIters) - done);
     prepare(inPlace);
@@ -437,8 +449,10 @@ void Runner::measure(bool inPlace, RankTimes* mine) {
     Traffic before = traffic();
     double begin = nowSeconds();
     for (uint64_t i = 0; i < n; i++) {
-      if (graph_) CUDACHECK(cudaGraphLaunch(graph_, stream_));
-      else launch(inPlace, 1);
+      if (graph_)
+        CUDACHECK(cudaGraphLaunch(graph_, stream_));
+      else
+        launch(inPlace, 1);
       if (opt_.blocking) sync();
     }
     double launched = nowSeconds();
@@ -549,21 +563,24 @@ void Runner::runRow(uint64_t size, int root, int cycle, bool lastRow) {
   root_ = root;
   count_ = size / es;
   rowBegin_ = nowSeconds();
-  say("%12llu  %12llu  %8s  %6s  %6d", (unsigned long long)(count_ * es), (unsigned long long)count_, kDTypeInfo[type_].name,
-      allReduce() ? redOpName(op_) : "none", allReduce() ? -1 : root);
+  say("%12llu  %12llu  %8s  %6s  %6d", (unsigned long long)(count_ * es), (unsigned long long)count_,
+      kDTypeInfo[type_].name, allReduce() ? redOpName(op_) : "none", allReduce() ? -1 : root);
   Phase phases[2];
   for (int i = 0; i < 2; i++) {
     Phase& p = phases[i];
     p = runPhase(i == 1, lastRow && i == 0 && !opt_.dump.empty());
     std::string wrong = p.checked ? format("%llu", p.wrong) : "N/A";
-    say("  %s  %6.2f  %6.2f  %5s", timeText(opt_.reportCpuTime ? p.cpuUs : p.timeUs).c_str(), p.algBw, p.busBw, wrong.c_str());
+    say("  %s  %6.2f  %6.2f  %5s", timeText(opt_.reportCpuTime ? p.cpuUs : p.timeUs).c_str(), p.algBw, p.busBw,
+        wrong.c_str());
     wrong_ += p.wrong;
     busBwSum_ += p.busBw;
     busBwRows_++;
   }
   uint64_t raw = phases[0].traffic.raw + phases[1].traffic.raw, wire = phases[0].traffic.wire + phases[1].traffic.wire;
-  if (raw > 0) say("  %7.4f  %13.0f", double(wire) / double(raw), double(wire) / double(phases[0].ops + phases[1].ops));
-  else say("  %7s  %13s", "-", "-");
+  if (raw > 0)
+    say("  %7.4f  %13.0f", double(wire) / double(raw), double(wire) / double(phases[0].ops + phases[1].ops));
+  else
+    say("  %7s  %13s", "-", "-");
   if (opt_.hash) say("  %016llx  %016llx", phases[0].hash, phases[1].hash);
   say("\n");
   if (first()) appendJson(cycle, root, phases[0], phases[1]);
@@ -601,10 +618,14 @@ void Runner::appendJson(int cycle, int root, const Phase& out, const Phase& in) 
     j.key("cpu_us").value(p->cpuUs);
     j.key("algbw").value(p->algBw);
     j.key("busbw").value(p->busBw);
-    if (p->checked) j.key("wrong").integer(p->wrong).key("unjudged").integer(p->unjudged);
-    else j.key("wrong").null().key("unjudged").null();
-    if (p->hashed) j.key("hash").value(format("%016llx", p->hash));
-    else j.key("hash").null();
+    if (p->checked)
+      j.key("wrong").integer(p->wrong).key("unjudged").integer(p->unjudged);
+    else
+      j.key("wrong").null().key("unjudged").null();
+    if (p->hashed)
+      j.key("hash").value(format("%016llx", p->hash));
+    else
+      j.key("hash").null();
     j.key("ops").integer(p->ops);
     if (framed) {
       j.key("total_raw_bytes").integer(p->traffic.raw).key("total_wire_bytes").integer(p->traffic.wire);
@@ -622,15 +643,18 @@ void Runner::appendJson(int cycle, int root, const Phase& out, const Phase& in) 
     j.key("raw_bytes").null().key("wire_bytes").null().key("ratio").null();
   }
   j.key("library").beginObject().key("path").value(nccl_.path).key("version").integer(nccl_.version);
-  if (nccl_.uzipGetVersion) j.key("uzip_version").integer(uzipVersion_).key("uzip_format").integer(uzipFormat_);
-  else j.key("uzip_version").null().key("uzip_format").null();
+  if (nccl_.uzipGetVersion)
+    j.key("uzip_version").integer(uzipVersion_).key("uzip_format").integer(uzipFormat_);
+  else
+    j.key("uzip_version").null().key("uzip_format").null();
   j.endObject();
   UzipPolicy policy{};
   policy.size = sizeof policy;
   if (nccl_.uzipCommGetPolicy && nccl_.uzipCommGetPolicy(comm_, &policy) == kNcclSuccess) {
     policy.reason[sizeof policy.reason - 1] = '\0';
     j.key("uzip").beginObject().key("enabled").value(policy.enabled != 0).key("reason").value(policy.reason);
-    j.key("min_bytes").integer(policy.minBytes).endObject();
+    j.key("min_bytes").integer(policy.minBytes).key("exact").value(policy.exact != 0);
+    j.key("forced").value(policy.forced != 0).endObject();
   } else {
     j.key("uzip").null();
   }
@@ -644,7 +668,8 @@ void Runner::appendJson(int cycle, int root, const Phase& out, const Phase& in) 
   for (char** e = environ; *e; e++) {
     std::string entry = *e;
     size_t equals = entry.find('=');
-    if (entry.compare(0, 5, "NCCL_") == 0 && equals != entry.npos) j.key(entry.substr(0, equals)).value(entry.substr(equals + 1));
+    if (entry.compare(0, 5, "NCCL_") == 0 && equals != entry.npos)
+      j.key(entry.substr(0, equals)).value(entry.substr(equals + 1));
   }
   j.endObject();
   j.key("command").beginArray();
@@ -663,10 +688,14 @@ int Runner::run() {
   initComm();
   const char* hashHead = opt_.hash ? "              hash              hash" : "";
   say("#\n#%62sout-of-place%23sin-place\n", "", "");
-  say("#       size         count      type   redop    root     time   algbw   busbw #wrong     time   algbw   busbw #wrong"
-      "    ratio           wire%s\n", hashHead);
-  say("#        (B)    (elements)                               (us)  (GB/s)  (GB/s)            (us)  (GB/s)  (GB/s)       "
-      "                      (B)%s\n", opt_.hash ? "      out-of-place          in-place" : "");
+  say("#       size         count      type   redop    root     time   algbw   busbw #wrong     time   algbw   busbw "
+      "#wrong"
+      "    ratio           wire%s\n",
+      hashHead);
+  say("#        (B)    (elements)                               (us)  (GB/s)  (GB/s)            (us)  (GB/s)  (GB/s)   "
+      "    "
+      "                      (B)%s\n",
+      opt_.hash ? "      out-of-place          in-place" : "");
   json_.beginArray();
   std::vector<uint64_t> sizes = sizeLadder(opt_);
   std::vector<RedOp> ops = allReduce() ? opt_.ops : std::vector<RedOp>{kSum};
@@ -685,8 +714,8 @@ int Runner::run() {
         }
         for (int root = rootBegin; root < rootEnd; root++) {
           for (uint64_t size : sizes) {
-            bool last = cycle == opt_.runCycles - 1 && type == opt_.types.back() && op == ops.back() && root == rootEnd - 1 &&
-                        size == sizes.back();
+            bool last = cycle == opt_.runCycles - 1 && type == opt_.types.back() && op == ops.back() &&
+                        root == rootEnd - 1 && size == sizes.back();
             runRow(size, root, cycle, last);
           }
         }

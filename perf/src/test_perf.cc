@@ -21,7 +21,9 @@ namespace perf {
 
 namespace {
 
-std::string readInput() { return std::string(std::istreambuf_iterator<char>(std::cin), std::istreambuf_iterator<char>()); }
+std::string readInput() {
+  return std::string(std::istreambuf_iterator<char>(std::cin), std::istreambuf_iterator<char>());
+}
 
 void writeOutput(const void* data, size_t bytes) { fwrite(data, 1, bytes, stdout); }
 
@@ -57,7 +59,12 @@ void showOptions(const Options& o) {
   j.key("run_cycles").integer(o.runCycles).key("check").integer(o.check).key("graph").integer(o.graphLaunches);
   j.key("timeout").integer(o.timeoutSeconds).key("root").integer(o.root).key("seed").integer(o.seed);
   j.key("offset").integer(o.offset).key("average").value(kAverageNames[o.average]);
-  j.key("blocking").value(o.blocking).key("stream_null").value(o.streamNull).key("report_cputime").value(o.reportCpuTime);
+  j.key("blocking")
+      .value(o.blocking)
+      .key("stream_null")
+      .value(o.streamNull)
+      .key("report_cputime")
+      .value(o.reportCpuTime);
   j.key("hash").value(o.hash).key("payload").value(o.payload).key("payload_is_file").value(o.dist == kDistFile);
   j.key("json").value(o.json).key("dump").value(o.dump);
   j.key("sizes").beginArray();
@@ -104,8 +111,10 @@ void convert(bool encode) {
     for (size_t i = 0; i < n; i++) {
       Bits bits = encode ? Elem<DT>::encode(load<double>(in, i)) : load<Bits>(in, i);
       double value = Elem<DT>::decode(bits);
-      if (encode) writeOutput(&bits, sizeof bits);
-      else writeOutput(&value, sizeof value);
+      if (encode)
+        writeOutput(&bits, sizeof bits);
+      else
+        writeOutput(&value, sizeof value);
     }
   } else {
     throw UsageError("a float type is needed");
@@ -152,17 +161,24 @@ int testMain(int argc, char** argv) {
   std::string what = argc > 1 ? argv[1] : "";
   char** args = argv + 2;
   int n = argc - 2;
-  if (what == "options") showOptions(parseOptions(n + 1, argv + 1));
-  else if (what == "payload" && n == 5) payload(args);
-  else if (what == "encode" && n == 1) { PERF_DISPATCH(typeNamed(args[0]), DT, convert<DT>(true)); }
-  else if (what == "decode" && n == 1) { PERF_DISPATCH(typeNamed(args[0]), DT, convert<DT>(false)); }
-  else if (what == "judge" && n == 3) {
+  if (what == "options")
+    showOptions(parseOptions(n + 1, argv + 1));
+  else if (what == "payload" && n == 5)
+    payload(args);
+  else if (what == "encode" && n == 1) {
+    PERF_DISPATCH(typeNamed(args[0]), DT, convert<DT>(true));
+  } else if (what == "decode" && n == 1) {
+    PERF_DISPATCH(typeNamed(args[0]), DT, convert<DT>(false));
+  } else if (what == "judge" && n == 3) {
     PERF_DISPATCH(typeNamed(args[0]), DT, judge<DT>(opNamed(args[1]), int(parseInt("RANKS", args[2], 1, 1024))));
-  }
-  else if (what == "hash" && n == 1) { PERF_DISPATCH(typeNamed(args[0]), DT, hash<DT>()); }
-  else if (what == "rendezvous" && n == 1) rendezvous(int(parseInt("ROUNDS", args[0], 0, 1 << 20)));
-  else if (what == "json" && n == 0) parseJson(readInput());
-  else throw UsageError("see the comments of test_perf.cc");
+  } else if (what == "hash" && n == 1) {
+    PERF_DISPATCH(typeNamed(args[0]), DT, hash<DT>());
+  } else if (what == "rendezvous" && n == 1)
+    rendezvous(int(parseInt("ROUNDS", args[0], 0, 1 << 20)));
+  else if (what == "json" && n == 0)
+    parseJson(readInput());
+  else
+    throw UsageError("see the comments of test_perf.cc");
   return 0;
 }
 

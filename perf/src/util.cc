@@ -39,15 +39,32 @@ int64_t parseInt(const std::string& what, const std::string& text, int64_t min, 
 uint64_t parseBytes(const std::string& what, const std::string& text) {
   const char* p = text.c_str();
   char* end = nullptr;
-  bool digits = *p >= '0' && *p <= '9' && strspn(p, "0123456789.") > 0 && !(p[0] == '0' && (p[1] == 'x' || p[1] == 'X'));
+  bool digits =
+      *p >= '0' && *p <= '9' && strspn(p, "0123456789.") > 0 && !(p[0] == '0' && (p[1] == 'x' || p[1] == 'X'));
   double v = digits ? strtod(p, &end) : 0;
   uint64_t unit = 1;
   if (digits) {
     switch (*end) {
-      case 'k': case 'K': unit = 1ull << 10; end++; break;
-      case 'm': case 'M': unit = 1ull << 20; end++; break;
-      case 'g': case 'G': unit = 1ull << 30; end++; break;
-      case 't': case 'T': unit = 1ull << 40; end++; break;
+      case 'k':
+      case 'K':
+        unit = 1ull << 10;
+        end++;
+        break;
+      case 'm':
+      case 'M':
+        unit = 1ull << 20;
+        end++;
+        break;
+      case 'g':
+      case 'G':
+        unit = 1ull << 30;
+        end++;
+        break;
+      case 't':
+      case 'T':
+        unit = 1ull << 40;
+        end++;
+        break;
       default: break;
     }
     if (*end == 'B') end++;

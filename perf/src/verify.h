@@ -75,11 +75,16 @@ PERF_HD Verdict judgeInt(typename Elem<DT>::Bits out, RedOp op, int ranks, const
     uint64_t v = E::widen(input(r));
     if (op == kMulSum) v *= mulScalarInt(r);
     bool less = E::kSigned ? int64_t(v) < int64_t(acc) : v < acc;
-    if (r == 0) acc = v;
-    else if (op == kProd) acc *= v;
-    else if (op == kMin) acc = less ? v : acc;
-    else if (op == kMax) acc = less ? acc : v;
-    else acc += v;
+    if (r == 0)
+      acc = v;
+    else if (op == kProd)
+      acc *= v;
+    else if (op == kMin)
+      acc = less ? v : acc;
+    else if (op == kMax)
+      acc = less ? acc : v;
+    else
+      acc += v;
   }
   if (op == kAvg) {  // the sum wraps in the type, then divides toward zero
     uint64_t s = E::widen(Bits(acc));

@@ -24,7 +24,7 @@ void onSignal(int s) { gSignal = s; }
 }  // namespace
 
 Watchdog::Watchdog(const Rendezvous& rendezvous) : rendezvous_(rendezvous) {
-  struct sigaction action {};
+  struct sigaction action{};
   action.sa_handler = onSignal;
   sigaction(SIGINT, &action, nullptr);
   sigaction(SIGTERM, &action, nullptr);
@@ -55,7 +55,8 @@ void Watchdog::run() {
     if (exitAt_ == 0.0 && !reason().empty()) exitAt_ = nowPlus(kGraceSeconds);
     if (exitAt_ != 0.0 && nowSeconds() > exitAt_) {
       std::string why = reason();
-      fprintf(stderr, "rank %d: %s; leaving without clean-up\n", rendezvous_.rank(), why.empty() ? "clean-up blocks" : why.c_str());
+      fprintf(stderr, "rank %d: %s; leaving without clean-up\n", rendezvous_.rank(),
+              why.empty() ? "clean-up blocks" : why.c_str());
       _exit(1);
     }
     std::this_thread::sleep_for(std::chrono::milliseconds(100));

@@ -6,9 +6,11 @@ from __future__ import annotations
 
 import numpy as np
 import pytest
-from conftest import Tool
 
-SPECIAL = [0.0, -0.0, np.inf, -np.inf, np.nan, 1e-320, 5e-324, 1e308, 65504.0, 65519.99, 65520.0, 65536.0, 448.0, 464.0, 465.0]
+from perf_programs import Tool
+
+EDGES = [0.0, -0.0, np.inf, -np.inf, np.nan, 1e-320, 5e-324, 1e308]
+HALF_EDGES = [65504.0, 65519.99, 65520.0, 65536.0, 448.0, 464.0, 465.0]
 UINT = {1: np.uint8, 2: np.uint16, 4: np.uint32, 8: np.uint64}
 
 
@@ -18,7 +20,7 @@ def samples() -> np.ndarray:
     halves = np.arange(1 << 16, dtype=np.uint16).view(np.float16).astype(np.float64)
     with np.errstate(invalid="ignore"):
         ties = (halves[:-1] + halves[1:]) / 2
-    return np.concatenate([SPECIAL, spread, halves, ties])
+    return np.concatenate([EDGES, HALF_EDGES, spread, halves, ties])
 
 
 def encode(tool: Tool, dtype: str, values: np.ndarray, width: int) -> np.ndarray:

@@ -8,7 +8,14 @@ import json
 from typing import Any
 
 import pytest
-from conftest import Tool
+
+from perf_programs import Tool
+
+# fmt: off
+ALL_TYPES = [
+    "int8", "uint8", "int32", "uint32", "int64", "uint64", "half", "float", "double", "bfloat16", "f8e4m3", "f8e5m2",
+]
+# fmt: on
 
 
 def options(tool: Tool, *args: str) -> dict[str, Any]:
@@ -44,10 +51,9 @@ def test_sizes(tool: Tool, args: list[str], sizes: list[int]) -> None:
 
 
 def test_every_flag_takes_effect(tool: Tool) -> None:
-    o = options(
-        tool, *"-n 7 -m 3 -w 2 -N 4 -c 5 -o mulsum -d bf16 -r 2 -z 1 -T 9 -G 6 -C 1 -a 2".split(),
-        *"-t 1 -g 1 -p 1 -R 0 --payload x.bf16 --seed 42 --offset 1 --hash --dump d --json j".split(),
-    )  # fmt: skip
+    ours = "-n 7 -m 3 -w 2 -N 4 -c 5 -o mulsum -d bf16 -r 2 -z 1 -T 9 -G 6 -C 1 -a 2"
+    more = "-t 1 -g 1 -p 1 -R 0 --payload x.bf16 --seed 42 --offset 1 --hash --dump d --json j"
+    o = options(tool, *ours.split(), *more.split())
     assert (o["iters"], o["agg_iters"], o["warmup_iters"], o["run_cycles"], o["check"]) == (7, 3, 2, 4, 5)
     assert (o["ops"], o["types"], o["root"], o["timeout"], o["graph"]) == (["mulsum"], ["bfloat16"], 2, 9, 6)
     assert (o["blocking"], o["report_cputime"], o["average"], o["hash"]) == (True, True, "min", True)
@@ -60,7 +66,7 @@ def test_every_flag_takes_effect(tool: Tool) -> None:
 def test_all_types_and_operations(tool: Tool) -> None:
     o = options(tool, "-d", "all", "-o", "all")
     assert o["ops"] == ["sum", "prod", "max", "min", "avg", "mulsum"]
-    assert o["types"] == "int8 uint8 int32 uint32 int64 uint64 half float double bfloat16 f8e4m3 f8e5m2".split()
+    assert o["types"] == ALL_TYPES
 
 
 @pytest.mark.parametrize(

@@ -11,10 +11,11 @@ from typing import Any
 
 import numpy as np
 import pytest
-from conftest import Tool
 from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
 from safetensors.numpy import save_file
+
+from perf_programs import Tool
 from test_numbers import payload
 
 
@@ -35,7 +36,7 @@ def test_tiled_and_rotated(tool: Tool, tmp_path: Path) -> None:
 
 @pytest.mark.parametrize(("suffix", "kind"), [("f32", np.float32), ("f16", np.float16)])
 def test_converted_to_the_run_type(tool: Tool, tmp_path: Path, suffix: str, kind: type) -> None:
-    values = (np.random.default_rng(1).standard_normal(5000) * 0.02).astype(kind)
+    values: np.ndarray = (np.random.default_rng(1).standard_normal(5000) * 0.02).astype(kind)
     path = tmp_path / f"x.{suffix}"
     path.write_bytes(values.tobytes())
     assert payload(tool, path, "bfloat16", 0, 5000) == to_bf16(values).tobytes()
@@ -49,11 +50,12 @@ def test_safetensors_joins_its_float_tensors(tool: Tool, tmp_path: Path) -> None
     a = rng.standard_normal((7, 11)).astype(np.float32)
     b = rng.standard_normal(13).astype(np.float16)
     path = tmp_path / "model.safetensors"
-    save_file({"a": a, "ids": np.arange(5), "b": b, "none": np.zeros((0, 4), np.float32)}, path, {"made by": "a \\u0022 test"})
+    tensors: dict[str, Any] = {"a": a, "ids": np.arange(5), "b": b, "none": np.zeros((0, 4), np.float32)}
+    save_file(tensors, path, {"made by": "a \\u0022 test"})
     header_bytes = struct.unpack("<Q", path.read_bytes()[:8])[0]
     header = json.loads(path.read_bytes()[8 : 8 + header_bytes])
     order = sorted(("a", "b"), key=lambda name: header[name]["data_offsets"])
-    want = np.concatenate([{"a": a, "b": b}[name].astype(np.float32).ravel() for name in order])
+    want = np.concatenate([tensors[name].astype(np.float32).ravel() for name in order])
     assert payload(tool, path, "float", 0, len(want)) == want.tobytes()
     assert payload(tool, path, "float", 1, len(want)) == np.roll(want, -4099).tobytes()
 

@@ -1,6 +1,6 @@
 # SPDX-FileCopyrightText: Copyright (c) 2026 the nccl-uzip authors
 # SPDX-License-Identifier: Apache-2.0
-"""The whole programs over a fake CUDA runtime and a fake NCCL: columns, JSON, exit status, and every fault they must see."""
+"""The whole programs over a fake CUDA runtime and a fake NCCL: columns, JSON, exit status, and faults they must see."""
 
 from __future__ import annotations
 
@@ -14,8 +14,21 @@ from typing import Any
 
 import numpy as np
 import pytest
-from conftest import Ended, Programs, Ranks, clean_env, free_port
 
+from perf_programs import Ended, Programs, Ranks, clean_env, free_port, launch
+
+# fmt: off
+ROW_KEYS = [
+    "schema", "collective", "ranks", "size", "count", "dtype", "redop", "root", "payload", "seed", "offset", "iters",
+    "agg_iters", "warmup_iters", "check", "graph", "blocking", "cycle", "average", "out_of_place", "in_place",
+    "raw_bytes", "wire_bytes", "ratio", "library", "uzip", "device", "cuda_runtime", "cuda_driver", "host", "env",
+    "command",
+]
+PHASE_KEYS = [
+    "time_us", "time_min_us", "time_avg_us", "time_max_us", "cpu_us", "algbw", "busbw", "wrong", "unjudged", "hash",
+    "ops", "total_raw_bytes", "total_wire_bytes", "ratio",
+]
+# fmt: on
 SMALL = ("-b", "64", "-e", "16K", "-f", "16", "-n", "2", "-d", "bfloat16")
 
 
@@ -95,7 +108,9 @@ def test_broadcast_from_every_root(ranks: Ranks, tmp_path: Path) -> None:
     assert all(r["out_of_place"]["hash"] == r["in_place"]["hash"] for r in rows)
 
 
-@pytest.mark.parametrize("flags", [["-G", "3"], ["-m", "4"], ["-z", "1"], ["-y", "1"], ["-N", "2"], ["-c", "3"], ["-w", "0"]])
+@pytest.mark.parametrize(
+    "flags", [["-G", "3"], ["-m", "4"], ["-z", "1"], ["-y", "1"], ["-N", "2"], ["-c", "3"], ["-w", "0"]]
+)
 def test_modes_of_running_give_the_same_values(ranks: Ranks, tmp_path: Path, flags: list[str]) -> None:
     good(ranks(2, "all_reduce", *SMALL, "--hash", "--json", tmp_path / "a.json"))
     good(ranks(2, "all_reduce", *SMALL, "--hash", "--json", tmp_path / "b.json", *flags))
@@ -115,7 +130,9 @@ def test_sums_in_place_do_not_overflow_however_long_the_run(ranks: Ranks) -> Non
 
 
 def test_the_fake_sees_sums_that_overflow(ranks: Ranks) -> None:
-    ended = ranks(4, "all_reduce", "-b", "1K", "-e", "1K", "-n", "1", "-m", "60", "-d", "half", FAKE_NCCL_FAULT="finite")
+    ended = ranks(
+        4, "all_reduce", "-b", "1K", "-e", "1K", "-n", "1", "-m", "60", "-d", "half", FAKE_NCCL_FAULT="finite"
+    )
     assert all(rank.status == 1 for rank in ended)
 
 
@@ -129,7 +146,7 @@ def test_statistics(ranks: Ranks, tmp_path: Path) -> None:
         assert phase["total_wire_bytes"] == 14 * 2 * 2000
         assert phase["ratio"] == pytest.approx(2 / 3)
     assert (row["raw_bytes"], row["wire_bytes"], row["ratio"]) == (6000, 4000, pytest.approx(2 / 3))
-    assert row["uzip"] == {"enabled": True, "reason": "agreed", "min_bytes": 65536}
+    assert row["uzip"] == {"enabled": True, "reason": "agreed", "min_bytes": 65536, "exact": False, "forced": True}
 
 
 def test_stock_library_has_no_statistics(ranks: Ranks, tmp_path: Path, programs: Programs) -> None:
@@ -149,16 +166,15 @@ def test_json_describes_the_run(ranks: Ranks, tmp_path: Path) -> None:
     args = (*SMALL, "--payload", "grad", "--seed", "7", "--offset", "1", "-w", "3", "-a", "1", "--json", path)
     good(ranks(2, "all_reduce", *args, NCCL_ALGO="Ring", NCCL_DEBUG_FILE='a "b"\n\x07é'))
     row = document(path)[1]
-    assert set(row) == set(
-        "schema collective ranks size count dtype redop root payload seed offset iters agg_iters warmup_iters check graph "
-        "blocking cycle average out_of_place in_place raw_bytes wire_bytes ratio library uzip device cuda_runtime "
-        "cuda_driver host env command".split()
+    assert list(row) == ROW_KEYS
+    assert list(row["in_place"]) == list(row["out_of_place"]) == PHASE_KEYS
+    assert (row["schema"], row["collective"], row["ranks"], row["size"], row["count"]) == (
+        1,
+        "all_reduce",
+        2,
+        1024,
+        512,
     )
-    assert set(row["in_place"]) == set(
-        "time_us time_min_us time_avg_us time_max_us cpu_us algbw busbw wrong unjudged hash ops total_raw_bytes "
-        "total_wire_bytes ratio".split()
-    )
-    assert (row["schema"], row["collective"], row["ranks"], row["size"], row["count"]) == (1, "all_reduce", 2, 1024, 512)
     assert (row["payload"], row["seed"], row["offset"], row["warmup_iters"], row["average"]) == ("grad", 7, 1, 3, "avg")
     assert row["env"]["NCCL_ALGO"] == "Ring" and row["env"]["NCCL_DEBUG_FILE"].startswith('a "b"\n\x07')
     assert row["command"][1:] == [str(a) for a in args]
@@ -198,9 +214,7 @@ def test_check_can_be_left_out(ranks: Ranks) -> None:
     ("fault", "least"),
     [("value", 1), ("flip", 1), ("behind", 1), ("poison", 1000)],
 )
-def test_wrong_data_is_counted_and_fails(
-    ranks: Ranks, tmp_path: Path, collective: str, fault: str, least: int
-) -> None:
+def test_wrong_data_is_counted_and_fails(ranks: Ranks, tmp_path: Path, collective: str, fault: str, least: int) -> None:
     path = tmp_path / "out.json"
     args = ("-b", "4K", "-e", "4K", "-n", "2", "-d", "bfloat16", "--json", path)
     ended = ranks(2, collective, *args, FAKE_NCCL_FAULT=f"{fault}:1")
@@ -259,7 +273,9 @@ def test_a_rank_that_dies_ends_the_others(ranks: Ranks) -> None:
 
 def test_signals_end_a_run_that_hangs(programs: Programs) -> None:
     env = clean_env(LD_LIBRARY_PATH=str(programs.plain), FAKE_NCCL_FAULT="hang:0")
-    p = subprocess.Popen([programs.all_reduce, *SMALL], env=env, stdout=subprocess.PIPE, stderr=subprocess.PIPE, text=True)
+    p = subprocess.Popen(
+        [programs.all_reduce, *SMALL], env=env, stdout=subprocess.PIPE, stderr=subprocess.PIPE, text=True
+    )
     try:
         assert p.stdout is not None
         while "(elements)" not in p.stdout.readline():
@@ -313,7 +329,9 @@ def test_library_missing_or_not_nccl(programs: Programs, tmp_path: Path) -> None
 
 
 def test_preload_and_path_at_once_are_refused(programs: Programs) -> None:
-    asan = subprocess.run(["g++", "-print-file-name=libasan.so"], capture_output=True, text=True, check=True).stdout.strip()
+    asan = subprocess.run(
+        ["g++", "-print-file-name=libasan.so"], capture_output=True, text=True, check=True
+    ).stdout.strip()
     preload = f"{asan}:{programs.plain}/libnccl.so.2"
     both = run_one(programs, LD_PRELOAD=preload, UZIP_PERF_NCCL=str(programs.uzip / "libnccl.so.2"))
     assert both.status == 1 and "not both" in both.err
@@ -327,7 +345,9 @@ def test_no_gpu(programs: Programs) -> None:
 
 
 def test_too_large_for_the_gpu(programs: Programs) -> None:
-    ended = run_one(programs, "-b", "8", "-e", "8M", "-f", "2", LD_LIBRARY_PATH=str(programs.plain), FAKE_CUDA_BYTES="1000000")
+    ended = run_one(
+        programs, "-b", "8", "-e", "8M", "-f", "2", LD_LIBRARY_PATH=str(programs.plain), FAKE_CUDA_BYTES="1000000"
+    )
     assert ended.status == 1 and "out of memory" in ended.err and "-e" in ended.err
 
 
@@ -339,7 +359,9 @@ def test_gpu_of_a_rank(ranks: Ranks) -> None:
 
 
 def test_arguments_refused_before_anything_runs(programs: Programs, tmp_path: Path) -> None:
-    bad_root = subprocess.run([programs.broadcast, "-r", "1"], env=clean_env(), capture_output=True, text=True, check=False)
+    bad_root = subprocess.run(
+        [programs.broadcast, "-r", "1"], env=clean_env(), capture_output=True, text=True, check=False
+    )
     assert bad_root.returncode == 2 and "-r 1: the job has ranks 0 to 0" in bad_root.stderr
     nowhere = run_one(programs, "--json", str(tmp_path / "none" / "out.json"))
     assert nowhere.status == 2 and "--json" in nowhere.err and "No such file" in nowhere.err
@@ -352,14 +374,15 @@ def test_arguments_refused_before_anything_runs(programs: Programs, tmp_path: Pa
 
 
 def test_ranks_must_run_the_same(programs: Programs, tmp_path: Path) -> None:
-    from conftest import launch
-
     def pair(first: list[str], second: list[str], cwds: tuple[Path, Path] = (tmp_path, tmp_path)) -> list[Ended]:
         port = str(free_port())
         envs = [
-            clean_env(RANK=str(r), WORLD_SIZE="2", MASTER_PORT=port, LD_LIBRARY_PATH=str(programs.plain)) for r in range(2)
+            clean_env(RANK=str(r), WORLD_SIZE="2", MASTER_PORT=port, LD_LIBRARY_PATH=str(programs.plain))
+            for r in range(2)
         ]
-        commands = [["env", "-C", str(c), str(programs.all_reduce), *a] for c, a in zip(cwds, (first, second), strict=True)]
+        commands = [
+            ["env", "-C", str(c), str(programs.all_reduce), *a] for c, a in zip(cwds, (first, second), strict=True)
+        ]
         return launch(commands, envs)
 
     for rank in pair(["-n", "1"], ["-n", "2"]):

@@ -9,12 +9,15 @@ import subprocess
 import time
 
 import pytest
-from conftest import Ended, Programs, clean_env, free_port, launch
+
+from perf_programs import Ended, Programs, clean_env, free_port, launch
 
 
 def meet(programs: Programs, envs: list[dict[str, str]], rounds: int = 3) -> list[Ended]:
     base = {"UZIP_PERF_TIMEOUT": "20"}
-    return launch([[str(programs.tool), "rendezvous", str(rounds)]] * len(envs), [clean_env(**(base | e)) for e in envs])
+    return launch(
+        [[str(programs.tool), "rendezvous", str(rounds)]] * len(envs), [clean_env(**(base | e)) for e in envs]
+    )
 
 
 def torch_style(size: int, port: int, **extra: str) -> list[dict[str, str]]:
@@ -72,7 +75,11 @@ def test_a_stranger_does_not_disturb(programs: Programs) -> None:
     port = free_port()
     envs = torch_style(2, port, UZIP_PERF_TIMEOUT="30")
     first = subprocess.Popen(
-        [programs.tool, "rendezvous", "2"], env=clean_env(**envs[0]), stdout=subprocess.PIPE, stderr=subprocess.PIPE, text=True
+        [programs.tool, "rendezvous", "2"],
+        env=clean_env(**envs[0]),
+        stdout=subprocess.PIPE,
+        stderr=subprocess.PIPE,
+        text=True,
     )
     try:
         strangers = []
@@ -124,7 +131,9 @@ def test_ranks_that_disagree_on_the_size(programs: Programs) -> None:
 
 def test_a_rank_number_twice(programs: Programs) -> None:
     envs = torch_style(2, free_port(), UZIP_PERF_TIMEOUT="3")
-    ended = meet(programs, [{**envs[0], "WORLD_SIZE": "3"}, {**envs[1], "WORLD_SIZE": "3"}, {**envs[1], "WORLD_SIZE": "3"}])
+    ended = meet(
+        programs, [{**envs[0], "WORLD_SIZE": "3"}, {**envs[1], "WORLD_SIZE": "3"}, {**envs[1], "WORLD_SIZE": "3"}]
+    )
     assert "rank(s) 2 did not connect" in ended[0].err
     assert any("already has a rank of this number" in rank.err for rank in ended[1:])
 
@@ -135,7 +144,11 @@ def test_a_port_that_is_taken(programs: Programs) -> None:
         other.listen()
         port = str(other.getsockname()[1])
         ended = meet(programs, [torch_style(2, 1, UZIP_PERF_PORT=port)[0]])
-    assert ended[0].status == 1 and f"port {port}: Address already in use" in ended[0].err and "UZIP_PERF_PORT" in ended[0].err
+    assert (
+        ended[0].status == 1
+        and f"port {port}: Address already in use" in ended[0].err
+        and "UZIP_PERF_PORT" in ended[0].err
+    )
 
 
 def test_different_numbers_of_rounds(programs: Programs) -> None:

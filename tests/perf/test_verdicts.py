@@ -4,15 +4,18 @@
 
 from __future__ import annotations
 
+from typing import Any
+
 import numpy as np
 import pytest
-from conftest import Tool
 from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
 
+from perf_programs import Tool
+
 RIGHT, WRONG, UNJUDGED = "0", "1", "2"
 FLOATS = {"half": np.float16, "float": np.float32, "double": np.float64}
-INTS = {"int8": np.int8, "uint8": np.uint8, "int32": np.int32, "uint32": np.uint32, "int64": np.int64, "uint64": np.uint64}
+INTS: dict[str, Any] = {name: getattr(np, name) for name in ("int8", "uint8", "int32", "uint32", "int64", "uint64")}
 
 
 def judge(tool: Tool, dtype: str, op: str, out: np.ndarray, inputs: np.ndarray) -> str:
@@ -35,7 +38,7 @@ def reduce_in_order(op: str, rows: np.ndarray, order: np.ndarray) -> np.ndarray:
         rows = rows * kind(1.0 / ranks)
     if op == "mulsum":
         rows = rows * np.array([1.5, 0.75] * ranks, kind)[:ranks, None]
-    acc = rows[order[0]]
+    acc: np.ndarray = rows[order[0]]
     for r in order[1:]:
         acc = {"prod": np.multiply, "max": np.maximum, "min": np.minimum}.get(op, np.add)(acc, rows[r])
     return acc
@@ -54,7 +57,9 @@ def test_any_order_is_right(tool: Tool, dtype: str, op: str, ranks: int) -> None
 @pytest.mark.parametrize("dtype", ["half", "float"])
 @pytest.mark.parametrize("op", ["sum", "prod", "avg", "mulsum", "max", "min"])
 def test_an_error_beyond_the_bound_is_wrong(tool: Tool, dtype: str, op: str) -> None:
-    rows = np.abs(inputs_of(FLOATS[dtype], 4, 7)) + FLOATS[dtype](0.5)  # no cancellation: a result's unit is the bound's
+    rows = np.abs(inputs_of(FLOATS[dtype], 4, 7)) + FLOATS[dtype](
+        0.5
+    )  # no cancellation: a result's unit is the bound's
     exact = reduce_in_order(op, rows.astype(np.float64), np.arange(4))
     unit = 2.0 ** (-11 if dtype == "half" else -24)
     for sign in (-1, 1):

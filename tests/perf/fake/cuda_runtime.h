@@ -26,6 +26,7 @@ struct cudaDeviceProp {
 const char* cudaGetErrorString(cudaError_t e);
 cudaError_t cudaGetDeviceCount(int* n);
 cudaError_t cudaSetDevice(int device);
+cudaError_t cudaDeviceSynchronize();
 cudaError_t cudaGetDeviceProperties(cudaDeviceProp* prop, int device);
 cudaError_t cudaRuntimeGetVersion(int* v);
 cudaError_t cudaDriverGetVersion(int* v);

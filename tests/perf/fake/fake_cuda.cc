@@ -29,7 +29,8 @@ bool gBusy = false;
 }  // namespace
 
 // For the fake NCCL: runs the work, or records it under capture.
-extern "C" __attribute__((visibility("default"))) void fakeCudaEnqueue(void (*fn)(void*), void* arg, void (*drop)(void*)) {
+extern "C" __attribute__((visibility("default"))) void fakeCudaEnqueue(void (*fn)(void*), void* arg,
+                                                                       void (*drop)(void*)) {
   if (!gCapture) {
     fn(arg);
     drop(arg);
@@ -42,7 +43,9 @@ extern "C" __attribute__((visibility("default"))) void fakeCudaEnqueue(void (*fn
 extern "C" __attribute__((visibility("default"))) void fakeCudaHang() { gBusy = true; }
 
 const char* cudaGetErrorString(cudaError_t e) {
-  return e == cudaErrorMemoryAllocation ? "out of memory" : e == cudaErrorNoDevice ? "no CUDA-capable device is detected" : "error";
+  return e == cudaErrorMemoryAllocation ? "out of memory"
+         : e == cudaErrorNoDevice       ? "no CUDA-capable device is detected"
+                                        : "error";
 }
 
 cudaError_t cudaGetDeviceCount(int* n) {
@@ -52,6 +55,7 @@ cudaError_t cudaGetDeviceCount(int* n) {
 }
 
 cudaError_t cudaSetDevice(int) { return cudaSuccess; }
+cudaError_t cudaDeviceSynchronize() { return cudaSuccess; }
 
 cudaError_t cudaGetDeviceProperties(cudaDeviceProp* prop, int device) {
   memset(prop, 0, sizeof *prop);
@@ -73,11 +77,15 @@ cudaError_t cudaMalloc(void** p, size_t bytes) {
 cudaError_t cudaFree(void* p) { return free(p), cudaSuccess; }
 cudaError_t cudaMemset(void* p, int value, size_t bytes) { return memset(p, value, bytes), cudaSuccess; }
 cudaError_t cudaMemsetAsync(void* p, int value, size_t bytes, cudaStream_t) { return cudaMemset(p, value, bytes); }
-cudaError_t cudaMemcpy(void* dst, const void* src, size_t bytes, cudaMemcpyKind) { return memcpy(dst, src, bytes), cudaSuccess; }
+cudaError_t cudaMemcpy(void* dst, const void* src, size_t bytes, cudaMemcpyKind) {
+  return memcpy(dst, src, bytes), cudaSuccess;
+}
 cudaError_t cudaStreamCreateWithFlags(cudaStream_t* s, unsigned) { return *s = &gStream, cudaSuccess; }
 cudaError_t cudaStreamDestroy(cudaStream_t) { return cudaSuccess; }
 cudaError_t cudaStreamQuery(cudaStream_t) { return gBusy ? cudaErrorNotReady : cudaSuccess; }
-cudaError_t cudaStreamBeginCapture(cudaStream_t, cudaStreamCaptureMode) { return gCapture = new FakeGraph, cudaSuccess; }
+cudaError_t cudaStreamBeginCapture(cudaStream_t, cudaStreamCaptureMode) {
+  return gCapture = new FakeGraph, cudaSuccess;
+}
 
 cudaError_t cudaStreamEndCapture(cudaStream_t, cudaGraph_t* g) {
   *g = gCapture;
@@ -102,25 +110,29 @@ cudaError_t cudaGraphExecDestroy(cudaGraphExec_t exec) { return delete exec, cud
 namespace perf {
 
 cudaError_t fillInput(DType type, void* dst, uint64_t n, const Payload& p, int rank, cudaStream_t) {
-  PERF_DISPATCH(type, DT, for (uint64_t i = 0; i < n; i++) static_cast<Elem<DT>::Bits*>(dst)[i] = rankElement<DT>(p, rank, i));
+  PERF_DISPATCH(type, DT,
+                for (uint64_t i = 0; i < n; i++) static_cast<Elem<DT>::Bits*>(dst)[i] = rankElement<DT>(p, rank, i));
   return cudaSuccess;
 }
 
-cudaError_t checkCopy(DType type, const void* out, uint64_t n, const Payload& p, int rank, CheckCounters* c, cudaStream_t) {
-  PERF_DISPATCH(type, DT, for (uint64_t i = 0; i < n; i++) {
-    c->wrong += static_cast<const Elem<DT>::Bits*>(out)[i] != rankElement<DT>(p, rank, i);
-  });
+cudaError_t checkCopy(DType type, const void* out, uint64_t n, const Payload& p, int rank, CheckCounters* c,
+                      cudaStream_t) {
+  PERF_DISPATCH(
+      type, DT, for (uint64_t i = 0; i < n; i++) {
+        c->wrong += static_cast<const Elem<DT>::Bits*>(out)[i] != rankElement<DT>(p, rank, i);
+      });
   return cudaSuccess;
 }
 
-cudaError_t checkReduction(DType type, const void* out, uint64_t n, const Payload& p, RedOp op, int ranks, CheckCounters* c,
-                           cudaStream_t) {
-  PERF_DISPATCH(type, DT, for (uint64_t i = 0; i < n; i++) {
-    auto input = [&](int r) { return rankElement<DT>(p, r, i); };
-    Verdict v = judgeReduction<DT>(static_cast<const Elem<DT>::Bits*>(out)[i], op, ranks, input);
-    c->wrong += v == kWrong;
-    c->unjudged += v == kUnjudged;
-  });
+cudaError_t checkReduction(DType type, const void* out, uint64_t n, const Payload& p, RedOp op, int ranks,
+                           CheckCounters* c, cudaStream_t) {
+  PERF_DISPATCH(
+      type, DT, for (uint64_t i = 0; i < n; i++) {
+        auto input = [&](int r) { return rankElement<DT>(p, r, i); };
+        Verdict v = judgeReduction<DT>(static_cast<const Elem<DT>::Bits*>(out)[i], op, ranks, input);
+        c->wrong += v == kWrong;
+        c->unjudged += v == kUnjudged;
+      });
   return cudaSuccess;
 }
 
@@ -130,9 +142,10 @@ cudaError_t checkBytes(const void* bytes, uint64_t n, uint8_t want, CheckCounter
 }
 
 cudaError_t hashOutput(DType type, const void* out, uint64_t n, CheckCounters* c, cudaStream_t) {
-  PERF_DISPATCH(type, DT, for (uint64_t i = 0; i < n; i++) {
-    c->hash += elementHash(uint64_t(static_cast<const Elem<DT>::Bits*>(out)[i]), i);
-  });
+  PERF_DISPATCH(
+      type, DT, for (uint64_t i = 0; i < n; i++) {
+        c->hash += elementHash(uint64_t(static_cast<const Elem<DT>::Bits*>(out)[i]), i);
+      });
   return cudaSuccess;
 }
 
