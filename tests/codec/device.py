@@ -56,7 +56,8 @@ class Guarded:
     """`size` bytes at an address that is `align_off` past a multiple of 16, between guard bytes."""
 
     def __init__(self, size: int, align_off: int = 0, fill: int = 0xCC) -> None:
-        self._all = np.full(size + 2 * GUARD + 16, GUARD_BYTE, dtype=np.uint8)
+        # Behind the buffer there is room for an encoder that does not stop: that is to fail a test, not to crash it.
+        self._all = np.full(GUARD + 16 + size + size // 2 + 8192, GUARD_BYTE, dtype=np.uint8)
         self._at = GUARD + (align_off - self._all.ctypes.data - GUARD) % 16
         self.size = size
         self.bytes = self._all[self._at : self._at + size]

@@ -6,6 +6,7 @@ from __future__ import annotations
 
 import os
 from collections.abc import Callable
+from dataclasses import dataclass, field
 
 import numpy as np
 from hypothesis import HealthCheck, settings
@@ -180,13 +181,35 @@ lengths = st.one_of(
 )
 
 
+@dataclass(frozen=True)
+class Slice:
+    """A slice under test: `n` elements of a pattern and `tail` bytes more."""
+
+    ftype: FloatType = field(repr=False)
+    type_name: str
+    pattern: str
+    seed: int
+    n: int
+    tail: int
+    raw: bytes = field(repr=False)
+
+
+@dataclass(frozen=True)
+class Slot:
+    """A slot that the slow encoder made of a slice."""
+
+    slice: Slice
+    slot: bytes = field(repr=False)
+
+
 @st.composite
-def slices(draw: st.DrawFn) -> tuple[FloatType, bytes]:
-    """A type and a slice of it: at least one element, and now and then a tail."""
+def slices(draw: st.DrawFn) -> Slice:
+    """A slice of at least one element, now and then with bytes behind the last one."""
     ftype = draw(types)
-    raw = make(draw(pattern_names), draw(seeds), ftype, draw(lengths))
+    pattern, seed, n = draw(pattern_names), draw(seeds), draw(lengths)
     tail = draw(st.sampled_from([0, 0, 0, *range(1, ftype.element_bytes)]))
-    return ftype, raw + b"\x5a\xa5\xff"[:tail]
+    raw = make(pattern, seed, ftype, n) + b"\x5a\xa5\xff"[:tail]
+    return Slice(ftype, ftype.name, pattern, seed, n, tail, raw)
 
 
 @st.composite
@@ -208,17 +231,16 @@ def plans(draw: st.DrawFn) -> TilePlan:
 
 
 @st.composite
-def slots(draw: st.DrawFn) -> tuple[FloatType, bytes, bytes]:
-    """A type, a slice of it and a legal slot of codec LEVELS for it, made by the slow encoder."""
-    ftype, raw = draw(slices())
-    tiles = oracle.Layout.of(ftype, len(raw)).tiles
-    tile_plans = [draw(plans()) for _ in range(tiles)]
+def slots(draw: st.DrawFn) -> Slot:
+    """A legal slot of codec LEVELS for some slice, made by the slow encoder."""
+    made = draw(slices())
+    tile_plans = [draw(plans()) for _ in range(oracle.Layout.of(made.ftype, len(made.raw)).tiles)]
     filler = Rng(draw(seeds))
     missing = draw(st.sampled_from([None, lambda n: np.frombuffer(filler.bytes(n), np.uint8)]))
     padding = draw(st.sampled_from([0, 0xFF]))
     try:
-        return ftype, raw, levels_slot(ftype, raw, tile_plans, missing, padding)
+        return Slot(made, levels_slot(made.ftype, made.raw, tile_plans, missing, padding))
     except NotRepresentable:
         for plan in tile_plans:
             plan.kind = None
-        return ftype, raw, levels_slot(ftype, raw, tile_plans, missing, padding)
+        return Slot(made, levels_slot(made.ftype, made.raw, tile_plans, missing, padding))

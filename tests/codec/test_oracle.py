@@ -14,7 +14,7 @@ from hypothesis import given
 import golden
 import oracle
 import oracle_encoder
-from patterns import examples, slices, slots
+from patterns import Slice, Slot, examples, slices, slots
 from payloads import bf16_bits, payload
 
 MANIFEST = json.loads((golden.FOLDER / "manifest.json").read_text())
@@ -22,16 +22,14 @@ MANIFEST = json.loads((golden.FOLDER / "manifest.json").read_text())
 
 @examples
 @given(slots())
-def test_round_trip(made: tuple[oracle.FloatType, bytes, bytes]) -> None:
-    _, raw, slot = made
-    assert oracle.decode_slot(slot, len(raw)) == raw
+def test_round_trip(made: Slot) -> None:
+    assert oracle.decode_slot(made.slot, len(made.slice.raw)) == made.slice.raw
 
 
 @examples
 @given(slices())
-def test_raw_round_trip(made: tuple[oracle.FloatType, bytes]) -> None:
-    _, raw = made
-    assert oracle.decode_slot(oracle_encoder.raw_slot(raw), len(raw)) == raw
+def test_raw_round_trip(made: Slice) -> None:
+    assert oracle.decode_slot(oracle_encoder.raw_slot(made.raw), len(made.raw)) == made.raw
 
 
 def test_golden_files_are_what_the_script_makes() -> None:
