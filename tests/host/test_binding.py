@@ -50,8 +50,9 @@ def tree() -> Path:
 
 
 @pytest.fixture(scope="session")
-def binding(tree: Path, tmp_path_factory: pytest.TempPathFactory) -> Path:
-    folder = tmp_path_factory.mktemp("binding")
+def headers(tree: Path, tmp_path_factory: pytest.TempPathFactory) -> list[str]:
+    """Compiler flags for NCCL's headers, with an nccl.h made as upstream's makefile makes it."""
+    folder = tmp_path_factory.mktemp("headers")
     version = upstream.Pin.load().version.partition("-")[0].split(".")
     values = dict(zip(("Major", "Minor", "Patch"), version, strict=True))
     values |= {"Suffix": "", "Version": f"{int(version[0])}{int(version[1]):02}{int(version[2]):02}"}
@@ -65,12 +66,16 @@ def binding(tree: Path, tmp_path_factory: pytest.TempPathFactory) -> Path:
     includes = [folder, tree, tree / "include", tree / "include" / "plugin", tree / "uzip" / "include"]
     includes += [toolkit.home / "include", toolkit.home / "include" / "cccl"]
     flags = [f"-isystem{path}" for path in includes]
-    flags += [f"-DCUDA_MAJOR={major}", f"-DCUDA_MINOR={minor}", "-DNCCL_OS_LINUX"]
+    return [*flags, f"-DCUDA_MAJOR={major}", f"-DCUDA_MINOR={minor}", "-DNCCL_OS_LINUX"]
+
+
+@pytest.fixture(scope="session")
+def binding(tree: Path, headers: list[str], tmp_path_factory: pytest.TempPathFactory) -> Path:
     # Templates in NCCL's headers name CUDA driver functions that no case reaches.
-    flags += ["-no-pie", "-fno-pie", "-Wl,--unresolved-symbols=ignore-all", "-lpthread", "-ldl"]
+    flags = [*headers, "-no-pie", "-fno-pie", "-Wl,--unresolved-symbols=ignore-all", "-lpthread", "-ldl"]
     flags += ["-Wno-unused-parameter", "-Wno-sign-compare", "-Wno-missing-field-initializers"]
     sources = [HERE / "binding.cc", HERE / "stand_ins.cc", *sorted((tree / "uzip" / "host").glob("*.cc"))]
-    return compile_cxx(folder / "binding", sources, flags)
+    return compile_cxx(tmp_path_factory.mktemp("binding") / "binding", sources, flags)
 
 
 def run(binding: Path, *case: str) -> str:
@@ -86,6 +91,21 @@ def test_every_case_is_listed(binding: Path) -> None:
 @pytest.mark.parametrize("case", CASES)
 def test_case(binding: Path, case: str) -> None:
     run(binding, case)
+
+
+def test_public_header_is_c99(headers: list[str], tmp_path: Path) -> None:
+    source = tmp_path / "user.c"
+    source.write_text(
+        '#include "nccl_uzip.h"\n'
+        "int main(void) {\n"
+        "  ncclUzipStats_t stats = {sizeof(ncclUzipStats_t), 0, 0, 0, 0, 0, 0, 0, 0, 0, 0};\n"
+        "  ncclUzipPolicy_t policy = {sizeof(ncclUzipPolicy_t), 0, {0}, 0, 0, 0, 0, 0};\n"
+        "  return ncclUzipCommGetStats(0, &stats) == ncclUzipCommGetPolicy(0, &policy);\n"
+        "}\n"
+    )
+    flags = ["-std=c99", "-Wall", "-Wextra", "-pedantic", "-Werror", "-fsyntax-only", f"-I{SOURCES / 'include'}"]
+    done = subprocess.run(["cc", *flags, *headers, str(source)], capture_output=True, text=True, check=False)
+    assert done.returncode == 0, done.stderr
 
 
 def generate(tree: Path, folder: Path, functions: str) -> str:
