@@ -13,10 +13,10 @@
 
 #include "uzip_ptx.h"
 
-// Scratch of one warp in shared memory: what a tile's variable part is staged in, and the exponents that go down a level.
+// Scratch of one warp in shared memory: what a tile's variable part is staged in. A few words more than the largest part, since
+// strings of bits are read and written two words at a time.
 struct alignas(16) UzipWarpScratch {
   uint32_t stage[UZIP_TILE_RAW_WORDS + 4];
-  uint8_t down[UZIP_TILE_VALUES + 16];  // 16 more: the decoder reads one past the last exponent, and drops it
 };
 
 // --- Splitting values ----------------------------------------------------------------------------------------------------
@@ -162,11 +162,80 @@ struct UzipFront<UZIP_TYPE_F32> {
 };
 
 // --- Exponents -----------------------------------------------------------------------------------------------------------
+//
+// A lane's 32 exponents are 8 words of 4 bytes. In a bit plane they are one word; the exponent in byte b of word i has bit
+//   8 * (2 * (b & 1) + (i >> 2)) + 4 * (b >> 1) + (i & 3),
+// which is the order in which the transpositions below leave them without further shuffling.
+UZIP_HD constexpr int uzipPlaneWord(int bit) { return ((bit >> 3) & 1) << 2 | (bit & 3); }
+UZIP_HD constexpr int uzipPlaneByte(int bit) { return ((bit >> 2) & 1) << 1 | bit >> 4; }
 
-// Four bytes 0..15 packed into the four low nibbles, which is what PRMT takes as selectors.
-UZIP_DEV uint32_t uzipNibbles(uint32_t bytes) {
-  uint32_t t = bytes | (bytes >> 4);
-  return __byte_perm(t, 0, 0x4420);
+// Swaps bits of two words: those of `a` under ~mask with those of `b` under mask, which are `shift` lower.
+UZIP_DEV void uzipSwapBits(uint32_t& a, uint32_t& b, uint32_t mask, int shift) {
+  uint32_t const low = (a & mask) | ((b & mask) << shift);
+  b = ((a >> shift) & mask) | (b & ~mask);
+  a = low;
+}
+
+// Bit k of byte b of word i becomes bit i of byte b of word k.
+UZIP_DEV void uzipTransposeBytes(uint32_t (&w)[8]) {
+  UZIP_UNROLL
+  for (int i = 0; i < 4; i++) uzipSwapBits(w[i], w[i + 4], 0x0f0f0f0fu, 4);
+  UZIP_UNROLL
+  for (int i = 0; i < 8; i++) {
+    if ((i & 2) == 0) uzipSwapBits(w[i], w[i + 2], 0x33333333u, 2);
+  }
+  UZIP_UNROLL
+  for (int i = 0; i < 8; i += 2) uzipSwapBits(w[i], w[i + 1], 0x55555555u, 1);
+}
+
+// Bit r of nibble n of word q becomes bit q of nibble n of word r.
+UZIP_DEV void uzipTransposeNibbles(uint32_t (&w)[4]) {
+  uzipSwapBits(w[0], w[2], 0x33333333u, 2);
+  uzipSwapBits(w[1], w[3], 0x33333333u, 2);
+  uzipSwapBits(w[0], w[1], 0x55555555u, 1);
+  uzipSwapBits(w[2], w[3], 0x55555555u, 1);
+}
+
+// Moves the bits under a mask to the low end in order (gather), or from there back to their places (scatter): the parallel
+// suffix method of H. S. Warren, "Hacker's Delight", 2nd ed., sections 7-4 and 7-5. The five moves depend on the mask alone.
+struct UzipBitMoves {
+  uint32_t mask, moves[5];
+
+  UZIP_DEV explicit UzipBitMoves(uint32_t mask_) : mask(mask_) {
+    uint32_t m = mask_, zeros = ~mask_ << 1;
+    UZIP_UNROLL
+    for (int s = 0; s < 5; s++) {
+      uint32_t parity = zeros ^ (zeros << 1);
+      parity ^= parity << 2;
+      parity ^= parity << 4;
+      parity ^= parity << 8;
+      parity ^= parity << 16;
+      moves[s] = parity & m;
+      m = (m ^ moves[s]) | (moves[s] >> (1 << s));
+      zeros &= ~parity;
+    }
+  }
+  UZIP_DEV uint32_t gather(uint32_t x) const {
+    x &= mask;
+    UZIP_UNROLL
+    for (int s = 0; s < 5; s++) x = (x & ~moves[s]) | ((x & moves[s]) >> (1 << s));
+    return x;
+  }
+  UZIP_DEV uint32_t scatter(uint32_t x) const {
+    UZIP_UNROLL
+    for (int s = 4; s >= 0; s--) x = (x & ~moves[s]) | ((x << (1 << s)) & moves[s]);
+    return x & mask;
+  }
+};
+
+// Strings of up to 32 bits, one a lane, end to end in an array of words. Unused bits of `bits` are zero, as is the array.
+UZIP_DEV void uzipPutBits(uint32_t* words, uint32_t at, uint32_t bits) {
+  uint32_t const shift = at & 31, high = __funnelshift_l(bits, 0, shift);
+  if (bits != 0) atomicOr(words + (at >> 5), bits << shift);
+  if (high != 0) atomicOr(words + (at >> 5) + 1, high);
+}
+UZIP_DEV uint32_t uzipGetBits(uint32_t const* words, uint32_t at) {
+  return __funnelshift_r(words[at >> 5], words[(at >> 5) + 1], at & 31);
 }
 
 // Code of a rank, all levels in one byte: bits 0..1 level 1, 2..3 level 2, 4..6 level 3. 0x7f goes all the way down.
@@ -218,149 +287,104 @@ UZIP_DEV void uzipRankBins(uint32_t lane, uint32_t binsA, uint32_t binsB, uint32
 // Encodes the exponents of a tile, eight words a lane, into scratch->stage. Returns the tile's table entry. Warp-collective;
 // the stage may be read by all lanes on return.
 UZIP_DEV uint32_t uzipEncodeTile(uint32_t lane, uint32_t const (&exps)[8], UzipWarpScratch* scratch) {
-  uint32_t* stage = scratch->stage;
-  uint8_t* down = scratch->down;
-
-  uint32_t most = 0;
+  uint32_t* const stage = scratch->stage;
+  uint32_t most = 0, least = 0xffffffffu;  // two 16-bit halves
   UZIP_UNROLL
   for (int i = 0; i < 8; i++) {
-    most = __vmaxu2(most, exps[i] & 0x00ff00ffu);
-    most = __vmaxu2(most, (exps[i] >> 8) & 0x00ff00ffu);
+    uint32_t const even = exps[i] & 0x00ff00ffu, odd = (exps[i] >> 8) & 0x00ff00ffu;
+    most = __vmaxu2(most, __vmaxu2(even, odd));
+    least = __vminu2(least, __vminu2(even, odd));
   }
   most = most >> 16 > (most & 0xffffu) ? most >> 16 : most & 0xffffu;
+  least = least >> 16 < (least & 0xffffu) ? least >> 16 : least & 0xffffu;
   uint32_t const largest = uzipWarpMax(most);
-
-  // Distances from the largest. No byte borrows from its neighbour, since none exceeds the largest.
-  uint32_t dist[8];
-  uint32_t any = 0, far = 0;
-  UZIP_UNROLL
-  for (int i = 0; i < 8; i++) {
-    dist[i] = largest * 0x01010101u - exps[i];
-    any |= dist[i];
-    far |= (dist[i] | ((dist[i] & 0x0f0f0f0fu) + 0x01010101u)) & 0xf0f0f0f0u;
-  }
-  bool const farAny = __any_sync(kUzipFullWarp, far != 0);
-  __syncwarp();  // earlier readers of the scratch are done
-  if (!__any_sync(kUzipFullWarp, any != 0)) {
+  uint32_t const range = largest - (255u - uzipWarpMax(255u - least));
+  __syncwarp();  // earlier readers of the stage are done
+  if (range == 0) {
     if (lane == 0) stage[0] = largest;
     __syncwarp();
     return (UZIP_TILE_CONST << UZIP_TILE_KIND_SHIFT) | 1u;
   }
 
-  // Bins. Distances of 15 and more share bin 15, which stands for exponent 0; any other exponent there goes all the way down.
-  uint32_t outside[8];
+  // Distances from the largest. No byte borrows from its neighbour, since none exceeds the largest. Those of 15 and more share
+  // bin 15, which stands for exponent 0; any other exponent there goes all the way down.
+  uint32_t dist[8];
   UZIP_UNROLL
-  for (int i = 0; i < 8; i++) outside[i] = 0;
-  if (farAny) {
+  for (int i = 0; i < 8; i++) dist[i] = largest * 0x01010101u - exps[i];
+  if (range >= 15) {
     UZIP_UNROLL
     for (int i = 0; i < 8; i++) {
-      uint32_t h = (dist[i] | ((dist[i] & 0x0f0f0f0fu) + 0x01010101u)) & 0xf0f0f0f0u;  // nonzero where dist >= 15
-      h |= h >> 2;
-      h |= h >> 1;
-      uint32_t sat = ((h >> 4) & 0x01010101u) * 15u;
-      uint32_t nonzero = (((exps[i] & 0x7f7f7f7fu) + 0x7f7f7f7fu) | exps[i]) & 0x80808080u;
-      outside[i] = ((nonzero >> 7) & (sat & 0x01010101u)) * 0x7fu;
-      dist[i] = (dist[i] | sat) & 0x0f0f0f0fu;
+      uint32_t far = (dist[i] | ((dist[i] & 0x0f0f0f0fu) + 0x01010101u)) & 0xf0f0f0f0u;  // nonzero from 15 on
+      far |= far >> 2;
+      far |= far >> 1;
+      dist[i] = (dist[i] | ((far >> 4) & 0x01010101u) * 15u) & 0x0f0f0f0fu;
     }
   }
-
   uint32_t head[2], codes[4];
   uzipRankBins(lane, dist[0], dist[5], largest, head, codes);
 
-  uint32_t code[8];
-  uint32_t p0 = 0, p1 = 0;
+  // Two words of distances make eight selectors. A selector of 8 and more yields 0 from one half of the table, since codes have
+  // no top bit, and one below 8 from the other half.
+  uint32_t planes[8];  // codes first; transposed into the planes of their bits
   UZIP_UNROLL
-  for (int i = 0; i < 8; i++) {
-    uint32_t sel = uzipNibbles(dist[i]);
-    uint32_t upper = ((dist[i] >> 3) & 0x01010101u) * 0xffu;
-    uint32_t lo = __byte_perm(codes[0], codes[1], sel & 0x7777u);
-    uint32_t hi = __byte_perm(codes[2], codes[3], sel & 0x7777u);
-    code[i] = (lo & ~upper) | (hi & upper) | outside[i];
-    p0 |= (code[i] & 0x01010101u) << i;
-    p1 |= ((code[i] >> 1) & 0x01010101u) << i;
+  for (int i = 0; i < 4; i++) {
+    uint32_t const sel = dist[i] + (dist[i + 4] << 4);
+    planes[i] = uzipPerm(codes[0], codes[1], sel) | uzipPerm(codes[2], codes[3], sel ^ 0x8888u);
+    planes[i + 4] = uzipPerm(codes[0], codes[1], sel >> 16) | uzipPerm(codes[2], codes[3], (sel >> 16) ^ 0x8888u);
   }
-
-  uint32_t n2;
-  uint32_t pos = uzipWarpScan(__popc(p0 & p1), lane, &n2);
-  uint32_t words = UZIP_TILE_RAW_WORDS;
-  // With seven in eight values beyond level 1 there is nothing to win; leave before the costly part.
-  if (n2 < UZIP_TILE_VALUES * 7 / 8) {
+  if (range >= 15) {
+    uint32_t outside[8];
     UZIP_UNROLL
     for (int i = 0; i < 8; i++) {
-      uint32_t goes = ((p0 & p1) >> i) & 0x01010101u;
-      UZIP_UNROLL
-      for (int b = 0; b < 4; b++) {
-        if (goes & (1u << (8 * b))) down[pos++] = uint8_t((code[i] >> (8 * b + 2)) & 0x1fu);
-      }
+      uint32_t const is15 = (dist[i] + 0x01010101u) & 0x10101010u;
+      uint32_t const nonzero = (((exps[i] & 0x7f7f7f7fu) + 0x7f7f7f7fu) | exps[i]) & 0x80808080u;
+      outside[i] = ((is15 >> 4) & (nonzero >> 7)) * 0x7fu;
     }
-    __syncwarp();
+    UZIP_UNROLL
+    for (int i = 0; i < 4; i++) {
+      planes[i] |= __byte_perm(outside[i], outside[i + 4], 0x5140);
+      planes[i + 4] |= __byte_perm(outside[i], outside[i + 4], 0x7362);
+    }
+  }
+  uzipTransposeBytes(planes);
 
-    // Level 2. `down` shrinks in place: a value moves to an index no larger than its own, which all lanes have read.
-    uint32_t const below = (1u << lane) - 1;
-    uint32_t const words2 = (n2 + 31) / 32;
-    uint32_t n3 = 0, plane0 = 0, plane1 = 0, plane2 = 0;
-    UZIP_NO_UNROLL
-    for (uint32_t j = 0; j < words2; j++) {
-      uint32_t v = j * 32 + lane < n2 ? down[j * 32 + lane] : 0;
-      uint32_t b0 = __ballot_sync(kUzipFullWarp, v & 1);
-      uint32_t b1 = __ballot_sync(kUzipFullWarp, v & 2);
-      if (lane == j) {
-        plane0 = b0;
-        plane1 = b1;
-      }
-      if ((v & 3) == 3) down[n3 + __popc(b0 & b1 & below)] = uint8_t(v >> 2);
-      n3 += __popc(b0 & b1);
-    }
-    uint32_t at = UZIP_TILE_HEAD_WORDS + 64;
-    if (lane < words2) {
-      stage[at + lane] = plane0;
-      stage[at + words2 + lane] = plane1;
-    }
-    at += 2 * words2;
-    __syncwarp();
-
-    // Level 3.
-    uint32_t const words3 = (n3 + 31) / 32;
-    uint32_t n4 = 0;
-    UZIP_NO_UNROLL
-    for (uint32_t j = 0; j < words3; j++) {
-      uint32_t v = j * 32 + lane < n3 ? down[j * 32 + lane] : 0;
-      uint32_t b0 = __ballot_sync(kUzipFullWarp, v & 1);
-      uint32_t b1 = __ballot_sync(kUzipFullWarp, v & 2);
-      uint32_t b2 = __ballot_sync(kUzipFullWarp, v & 4);
-      if (lane == j) {
-        plane0 = b0;
-        plane1 = b1;
-        plane2 = b2;
-      }
-      n4 += __popc(b0 & b1 & b2);
-    }
-    words = at + 3 * words3 + (n4 + 3) / 4;
+  // Who goes down to levels 2, 3 and 4. One scan for all three counts; beyond 7/8 in level 2 there is nothing to win.
+  uint32_t const in2 = planes[0] & planes[1], in3 = in2 & planes[2] & planes[3];
+  uint32_t const in4 = in3 & planes[4] & planes[5] & planes[6];
+  uint32_t totals;
+  uint32_t const before = uzipWarpScan(__popc(in2) | __popc(in3) << 11 | __popc(in4) << 22, lane, &totals);
+  uint32_t const n2 = totals & 0x7ffu;
+  if (n2 < UZIP_TILE_VALUES * 7 / 8) {
+    uint32_t const n3 = (totals >> 11) & 0x7ffu, n4 = totals >> 22;
+    uint32_t const words2 = (n2 + 31) / 32, words3 = (n3 + 31) / 32;
+    uint32_t const at2 = UZIP_TILE_HEAD_WORDS + 64, at3 = at2 + 2 * words2, at4 = at3 + 3 * words3;
+    uint32_t const words = at4 + (n4 + 3) / 4;
     if (words < UZIP_TILE_RAW_WORDS) {
+      UZIP_NO_UNROLL
+      for (uint32_t w = at2 + lane; w < words; w += 32) stage[w] = 0;
       if (lane < 2) stage[lane] = lane == 0 ? head[0] : head[1];
-      stage[UZIP_TILE_HEAD_WORDS + lane] = p0;
-      stage[UZIP_TILE_HEAD_WORDS + 32 + lane] = p1;
-      if (lane < words3) {
-        stage[at + lane] = plane0;
-        stage[at + words3 + lane] = plane1;
-        stage[at + 2 * words3 + lane] = plane2;
+      stage[UZIP_TILE_HEAD_WORDS + lane] = planes[0];
+      stage[UZIP_TILE_HEAD_WORDS + 32 + lane] = planes[1];
+      __syncwarp();
+      {
+        UzipBitMoves const moves(in2);
+        uint32_t const at = before & 0x7ffu;
+        uzipPutBits(stage + at2, at, moves.gather(planes[2]));
+        uzipPutBits(stage + at2 + words2, at, moves.gather(planes[3]));
       }
-      if (n4 > 0) {  // the exponents themselves, in the same order
-        uint32_t all = 0;
+      if (n3 > 0) {
+        UzipBitMoves const moves(in3);
+        uint32_t const at = (before >> 11) & 0x7ffu;
+        uzipPutBits(stage + at3, at, moves.gather(planes[4]));
+        uzipPutBits(stage + at3 + words3, at, moves.gather(planes[5]));
+        uzipPutBits(stage + at3 + 2 * words3, at, moves.gather(planes[6]));
+      }
+      if (n4 > 0) {  // the exponents themselves
+        uint8_t* const bytes = (uint8_t*)(stage + at4);
+        uint32_t at = before >> 22;
         UZIP_UNROLL
-        for (int i = 0; i < 8; i++) all |= ((~((code[i] ^ 0x7f7f7f7fu) + 0x7f7f7f7fu) & 0x80808080u) >> 7) << i;
-        uint32_t total;
-        uint32_t q = uzipWarpScan(__popc(all), lane, &total);
-        uint8_t* bytes = (uint8_t*)(stage + at + 3 * words3);
-        if (lane == 0) stage[words - 1] = 0;
-        __syncwarp();
-        UZIP_UNROLL
-        for (int i = 0; i < 8; i++) {
-          uint32_t goes = (all >> i) & 0x01010101u;
-          UZIP_UNROLL
-          for (int b = 0; b < 4; b++) {
-            if (goes & (1u << (8 * b))) bytes[q++] = uint8_t((exps[i] >> (8 * b)) & 0xffu);
-          }
+        for (int bit = 0; bit < 32; bit++) {
+          if (in4 >> bit & 1) bytes[at++] = uint8_t(exps[uzipPlaneWord(bit)] >> (8 * uzipPlaneByte(bit)));
         }
       }
       __syncwarp();
@@ -374,123 +398,96 @@ UZIP_DEV uint32_t uzipEncodeTile(uint32_t lane, uint32_t const (&exps)[8], UzipW
 }
 
 // Decodes a tile's exponents from scratch->stage, where its `words` words lie. Warp-collective. Returns false, on all lanes,
-// for a table entry or counts that the format does not allow; exps is then zero. Reads and writes nothing outside *scratch,
-// whatever the bytes are.
+// for a table entry or counts that the format does not allow; exps is then unspecified. Reads nothing outside *scratch, whatever
+// the bytes are: the three levels of bits end at word 2 + 64 + 64 + 96 at most, and level 4 is read only once the sum of all
+// levels is known to be the tile's size.
 UZIP_DEV bool uzipDecodeTile(uint32_t lane, uint32_t entry, UzipWarpScratch* scratch, uint32_t (&exps)[8]) {
-  uint32_t const* stage = scratch->stage;
-  uint8_t* down = scratch->down;
+  uint32_t const* const stage = scratch->stage;
   uint32_t const kind = entry >> UZIP_TILE_KIND_SHIFT;
   uint32_t const words = entry & UZIP_TILE_WORDS_MASK;
-  UZIP_UNROLL
-  for (int i = 0; i < 8; i++) exps[i] = 0;
-
-  if (kind == UZIP_TILE_CONST) {
-    if (words != 1) return false;
-    uint32_t e = (stage[0] & 0xffu) * 0x01010101u;
+  if (kind != UZIP_TILE_LEVELS) {
+    bool const raw = kind == UZIP_TILE_RAW;
     UZIP_UNROLL
-    for (int i = 0; i < 8; i++) exps[i] = e;
-    return true;
+    for (int i = 0; i < 8; i++) exps[i] = raw ? stage[i * 32 + lane] : (stage[0] & 0xffu) * 0x01010101u;
+    return raw ? words == UZIP_TILE_RAW_WORDS : kind == UZIP_TILE_CONST && words == 1;
   }
-  if (kind == UZIP_TILE_RAW) {
-    if (words != UZIP_TILE_RAW_WORDS) return false;
-    UZIP_UNROLL
-    for (int i = 0; i < 8; i++) exps[i] = stage[i * 32 + lane];
-    return true;
-  }
-  if (kind != UZIP_TILE_LEVELS || words < UZIP_TILE_HEAD_WORDS + 64 || words >= UZIP_TILE_RAW_WORDS) return false;
+  if (words < UZIP_TILE_HEAD_WORDS + 64 || words >= UZIP_TILE_RAW_WORDS) return false;
 
-  // Counts first, each from the level above; the sum of all levels must be the tile's size.
-  uint32_t const p0 = stage[UZIP_TILE_HEAD_WORDS + lane];
-  uint32_t const p1 = stage[UZIP_TILE_HEAD_WORDS + 32 + lane];
-  uint32_t n2;
-  uint32_t pos = uzipWarpScan(__popc(p0 & p1), lane, &n2);
-  uint32_t const words2 = (n2 + 31) / 32;
+  // Planes of the rank's place in a table of 16: ranks of level 1 at 0, of level 2 at 4, of level 3 at 8. 15 goes to level 4.
+  uint32_t place[4];
+  place[0] = stage[UZIP_TILE_HEAD_WORDS + lane];
+  place[1] = stage[UZIP_TILE_HEAD_WORDS + 32 + lane];
   uint32_t const at2 = UZIP_TILE_HEAD_WORDS + 64;
-  uint32_t const at3 = at2 + 2 * words2;
-  if (at3 > words) return false;
-  uint32_t a0 = 0, a1 = 0;
-  if (lane < words2) {
-    a0 = stage[at2 + lane];
-    a1 = stage[at2 + words2 + lane];
-    if (lane == words2 - 1 && (n2 & 31) != 0) {
-      a0 &= (1u << (n2 & 31)) - 1;
-      a1 &= (1u << (n2 & 31)) - 1;
-    }
+  uint32_t n2, n3, n4;
+  uint32_t const in2 = place[0] & place[1];
+  uint32_t at = uzipWarpScan(__popc(in2), lane, &n2);
+  uint32_t const words2 = (n2 + 31) / 32, at3 = at2 + 2 * words2;
+  {
+    UzipBitMoves const moves(in2);
+    uint32_t const b0 = moves.scatter(uzipGetBits(stage + at2, at));
+    uint32_t const b1 = moves.scatter(uzipGetBits(stage + at2 + words2, at));
+    place[0] = (place[0] & ~in2) | b0;
+    place[1] = (place[1] & ~in2) | b1;
   }
-  uint32_t n3;
-  uint32_t const before3 = uzipWarpScan(__popc(a0 & a1), lane, &n3);
-  uint32_t const words3 = (n3 + 31) / 32;
-  uint32_t const at4 = at3 + 3 * words3;
-  if (at4 > words) return false;
-  uint32_t c0 = 0, c1 = 0, c2 = 0;
-  if (lane < words3) {
-    c0 = stage[at3 + lane];
-    c1 = stage[at3 + words3 + lane];
-    c2 = stage[at3 + 2 * words3 + lane];
-    if (lane == words3 - 1 && (n3 & 31) != 0) {
-      uint32_t valid = (1u << (n3 & 31)) - 1;
-      c0 &= valid;
-      c1 &= valid;
-      c2 &= valid;
-    }
+  uint32_t const in3 = in2 & place[0] & place[1];
+  place[2] = in2 & ~in3;
+  place[3] = in3;
+  at = uzipWarpScan(__popc(in3), lane, &n3);
+  uint32_t const words3 = (n3 + 31) / 32, at4 = at3 + 3 * words3;
+  if (n3 > 0) {
+    UzipBitMoves const moves(in3);
+    uint32_t const b0 = moves.scatter(uzipGetBits(stage + at3, at));
+    uint32_t const b1 = moves.scatter(uzipGetBits(stage + at3 + words3, at));
+    uint32_t const b2 = moves.scatter(uzipGetBits(stage + at3 + 2 * words3, at));
+    place[0] = (place[0] & ~in3) | b0;
+    place[1] = (place[1] & ~in3) | b1;
+    place[2] |= b2;
   }
-  uint32_t n4;
-  uint32_t const before4 = uzipWarpScan(__popc(c0 & c1 & c2), lane, &n4);
+  uint32_t const in4 = in3 & place[0] & place[1] & place[2];
+  at = uzipWarpScan(__popc(in4), lane, &n4);
   if (at4 + (n4 + 3) / 4 != words) return false;
 
-  // Exponents by rank: lane r has that of rank r.
-  uint32_t tables[4];  // ranks 0..2, 3..5, 6..9, 10..12
-  {
-    uint64_t head = uint64_t(stage[1]) << 32 | stage[0];
-    uint32_t d = lane < UZIP_RANKS ? uint32_t(head >> (8 + 4 * lane)) & 15 : 0;
-    uint32_t e = d == 15 ? 0 : (stage[0] - d) & 0xffu;
-    uint32_t const table = lane < 3 ? 0 : lane < 6 ? 1 : lane < 10 ? 2 : 3;
-    uint32_t const byte = lane < 3 ? lane : lane < 6 ? lane - 3 : lane < 10 ? lane - 6 : lane - 10;
-    if (lane >= UZIP_RANKS) e = 0;
-    UZIP_UNROLL
-    for (uint32_t q = 0; q < 4; q++) tables[q] = uzipWarpOr(table == q ? e << (8 * (byte & 3)) : 0);
-  }
-
-  // From the bottom up: level 3 into down[0 .. n3), then level 2 into down[0 .. n2) over it. Level 2 goes from the last word
-  // to the first, so that what it overwrites has been used.
-  uint32_t const below = (1u << lane) - 1;
-  uint8_t const* bytes = (uint8_t const*)(stage + at4);
-  __syncwarp();
-  UZIP_NO_UNROLL
-  for (uint32_t j = 0; j < words3; j++) {
-    uint32_t b0 = __shfl_sync(kUzipFullWarp, c0, j);
-    uint32_t b1 = __shfl_sync(kUzipFullWarp, c1, j);
-    uint32_t b2 = __shfl_sync(kUzipFullWarp, c2, j);
-    uint32_t first = __shfl_sync(kUzipFullWarp, before4, j);
-    uint32_t c = ((b0 >> lane) & 1) | ((b1 >> lane) & 1) << 1 | ((b2 >> lane) & 1) << 2;
-    uint32_t e = c == 7 ? bytes[first + __popc(b0 & b1 & b2 & below)] : __byte_perm(tables[2], tables[3], c) & 0xffu;
-    down[j * 32 + lane] = uint8_t(e);
-  }
-  UZIP_NO_UNROLL
-  for (uint32_t j = words2; j-- > 0;) {
-    uint32_t b0 = __shfl_sync(kUzipFullWarp, a0, j);
-    uint32_t b1 = __shfl_sync(kUzipFullWarp, a1, j);
-    uint32_t first = __shfl_sync(kUzipFullWarp, before3, j);
-    uint32_t c = ((b0 >> lane) & 1) | ((b1 >> lane) & 1) << 1;
-    __syncwarp();  // stores of the iteration before are visible
-    uint32_t e = c == 3 ? down[first + __popc(b0 & b1 & below)] : __byte_perm(tables[1], 0, c) & 0xffu;
-    __syncwarp();  // all lanes have read before any writes
-    down[j * 32 + lane] = uint8_t(e);
-  }
-  __syncwarp();
-
+  // The table: distances from W by place.
+  uint32_t table[4];
+  uint32_t const largest = (stage[0] & 0xffu) * 0x01010101u;
+  uint32_t const rank = lane < 3 ? lane : lane < 7 ? lane - 1 : lane - 2;  // of place `lane`, for the 13 places that have one
+  bool const ranked = lane < 15 && lane != 3 && lane != 7;
+  uint64_t const head = uint64_t(stage[1]) << 32 | stage[0];
+  uint32_t const mine = ranked ? uint32_t(head >> (8 + 4 * rank)) & 15 : 0;
   UZIP_UNROLL
-  for (int i = 0; i < 8; i++) {
-    uint32_t c = ((p0 >> i) & 0x01010101u) | ((p1 >> i) & 0x01010101u) << 1;
-    uint32_t goes = ((p0 & p1) >> i) & 0x01010101u;
-    uint32_t e = __byte_perm(tables[0], 0, uzipNibbles(c));
+  for (int q = 0; q < 4; q++) table[q] = uzipWarpOr(int(lane >> 2) == q ? mine << (8 * (lane & 3)) : 0);
+  bool const zero = __any_sync(kUzipFullWarp, mine == 15);  // a rank that stands for exponent 0
+
+  uzipTransposeNibbles(place);
+  UZIP_UNROLL
+  for (int r = 0; r < 4; r++) {
+    // Bytes 0 and 2 of words r and r + 4, then bytes 1 and 3.
+    uint32_t const sel = place[r];
+    uint32_t const even = uzipPerm(table[0], table[1], sel) | uzipPerm(table[2], table[3], sel ^ 0x8888u);
+    uint32_t const odd = uzipPerm(table[0], table[1], sel >> 16) | uzipPerm(table[2], table[3], (sel >> 16) ^ 0x8888u);
+    exps[r] = __byte_perm(even, odd, 0x5140);
+    exps[r + 4] = __byte_perm(even, odd, 0x7362);
+  }
+  if (!zero) {
     UZIP_UNROLL
-    for (int b = 0; b < 4; b++) {
-      uint32_t bit = goes & (1u << (8 * b));
-      e += uint32_t(down[pos]) * bit;  // the table has 0 where a value goes down
-      pos += bit >> (8 * b);
+    for (int i = 0; i < 8; i++) exps[i] = largest - exps[i];
+  } else {
+    UZIP_UNROLL
+    for (int i = 0; i < 8; i++) {
+      uint32_t const is15 = (((exps[i] + 0x01010101u) >> 4) & 0x01010101u) * 0xffu;
+      exps[i] = (largest - (exps[i] & ~is15)) & ~is15;
     }
-    exps[i] = e;
+  }
+  if (n4 > 0) {
+    uint8_t const* const bytes = (uint8_t const*)(stage + at4);
+    UZIP_UNROLL
+    for (int bit = 0; bit < 32; bit++) {
+      if (in4 >> bit & 1) {
+        int const shift = 8 * uzipPlaneByte(bit);
+        uint32_t& e = exps[uzipPlaneWord(bit)];
+        e = (e & ~(0xffu << shift)) | uint32_t(bytes[at++]) << shift;
+      }
+    }
   }
   return true;
 }

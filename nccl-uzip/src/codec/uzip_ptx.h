@@ -113,6 +113,26 @@ inline void uzipStoreQuad(void* ptr, UzipQuad v) { uzipEmuStore(ptr, v); }
 
 #endif
 
+// PRMT in full: a nibble of the selector with its top bit set gives eight copies of the chosen byte's top bit.
+// (__byte_perm drops that bit, at the price of an instruction.)
+#if defined(__CUDACC__)
+UZIP_DEV uint32_t uzipPerm(uint32_t a, uint32_t b, uint32_t selector) {
+  uint32_t v;
+  asm("prmt.b32 %0, %1, %2, %3;" : "=r"(v) : "r"(a), "r"(b), "r"(selector));
+  return v;
+}
+#else
+inline uint32_t uzipPerm(uint32_t a, uint32_t b, uint32_t selector) {
+  uint64_t const bytes = uint64_t(b) << 32 | a;
+  uint32_t v = 0;
+  for (int i = 0; i < 4; i++) {
+    uint32_t const s = selector >> (4 * i), byte = uint32_t(bytes >> (8 * (s & 7))) & 0xff;
+    v |= ((s & 8) ? (byte & 0x80 ? 0xffu : 0u) : byte) << (8 * i);
+  }
+  return v;
+}
+#endif
+
 // --- Warp reductions -----------------------------------------------------------------------------------------------------
 //
 // One instruction from sm_80 on (redux.sync), five shuffles before.
