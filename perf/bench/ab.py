@@ -15,7 +15,7 @@ from perf.lab import Lab
 from .perfbin import BenchError, Library, Sample, run_sample
 from .stats import MIN_PAIRS, Outcome, judge
 
-EXTRA_SAMPLES = 3  # of further libraries, beside A and B
+EXTRA_SAMPLES = 2  # of further libraries, beside A and B
 
 
 @dataclass(frozen=True)

@@ -31,11 +31,11 @@ def _network() -> tuple[bool, bool, str]:
     """Whether namespaces with a veth pair, and a token bucket on it, can be made; and what stood in the way."""
     try:
         net.Network(2, None).close()
-    except Exception as err:
+    except OSError as err:
         return False, False, str(err) or repr(err)
     try:
         net.Network(2, 10**10).close()
-    except Exception as err:
+    except OSError as err:
         return True, False, str(err) or repr(err)
     return True, True, ""
 

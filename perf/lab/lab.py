@@ -182,8 +182,8 @@ class Lab:
             if not _is_environment(err):
                 raise
             problem = str(err)
-        except Exception as err:  # pyroute2 passes on what the kernel lacks in classes of its own
-            problem = f"the kernel refused a namespace, veth, bridge or token bucket: {err!r}"
+        except OSError as err:
+            problem = f"the kernel refused a namespace, veth, bridge or token bucket: {err}"
         else:
             self.rate = rate
             write_topology(self.folder / "topology.xml", net.IFNAME, rate, self.gpu)

@@ -87,7 +87,8 @@ class Network:
     """N namespaces, one per rank, and the links between them.
 
     Two nodes are the ends of one veth pair; more hang on a bridge in a namespace of its own. ``rate`` (bit/s) holds
-    every direction of every node's link; None leaves the links as fast as the machine makes them.
+    every direction of every node's link; None leaves the links as fast as the machine makes them. Raises OSError for
+    what the kernel refuses, LabError for a wrong number of nodes and without pyroute2.
     """
 
     def __init__(self, nodes: int, rate: int | None) -> None:
@@ -100,6 +101,9 @@ class Network:
         self._pyroute2 = load_pyroute2()
         try:
             self._build()
+        except self._pyroute2.NetlinkError as err:
+            self.close()
+            raise OSError(err.code, f"netlink: {err}") from err
         except BaseException:
             self.close()
             raise

@@ -5,6 +5,7 @@
 from __future__ import annotations
 
 import json
+import os
 import sys
 from pathlib import Path
 
@@ -95,3 +96,11 @@ def test_the_command_line_reports_a_shaped_run(run_lab: Runner, tmp_path: Path) 
     assert 'name="uzlab0" speed="200"' in rank0[1]
     assert done.stdout.splitlines()[0] in (rank0[0], "[1] " + rank1[0])
     assert "[1] " + rank1[0] in done.stdout.splitlines()
+
+
+def test_what_the_kernel_refuses_is_an_os_error_that_leaves_nothing(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(net, "IFNAME", "x" * 40)
+    before = set(os.listdir("/proc/self/fd"))
+    with pytest.raises(OSError, match="netlink"):
+        net.Network(2, None)
+    assert set(os.listdir("/proc/self/fd")) <= before
