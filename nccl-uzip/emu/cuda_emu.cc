@@ -3,11 +3,6 @@
 
 #include "cuda_emu.h"
 
-#undef threadIdx
-#undef blockIdx
-#undef blockDim
-#undef gridDim
-
 #include <stdio.h>
 #include <stdlib.h>
 #include <sys/mman.h>
@@ -153,7 +148,7 @@ struct Warp;
 struct alignas(64) Fiber : EmuThread {
   void* sp;
   Warp* home;
-  EmuBlock::Impl* block;
+  EmuBlock::Impl* impl;
   // Of the poll or barrier that the thread waits at; collectives keep theirs in the Meeting.
   char const* file;
   int line;
@@ -204,6 +199,7 @@ struct EmuBlock::Impl {
   Barrier barriers[kEmuBarriers];
   uint32_t readyWarps;
   uint32_t live;
+  uint64_t events;  // collectives begun, barriers reached, threads returned
   uint64_t random;
   std::vector<char> shared;
   char* sharedBase;
@@ -255,7 +251,7 @@ static Fiber* nextElsewhere(EmuBlock::Impl* b, uint32_t w) {
 
 // Leaves the running fiber for another one.
 static inline void leave(Fiber* f, bool returned = false) {
-  EmuBlock::Impl* b = f->block;
+  EmuBlock::Impl* b = f->impl;
   bool const stay = f->home->ready != 0 && b->options.seed == 0;
   Fiber* to = stay ? takeLane(b, f->home) : nextElsewhere(b, f->warp);
   if (to != f) swapTo(f, to, returned);
@@ -269,8 +265,8 @@ static inline void wake(EmuBlock::Impl* b, Warp* warp, uint32_t lanes) {
 
 // Goes on after what the fiber waited for has come, its other lanes being ready. With a seed, some ready fiber goes on instead.
 static inline void proceed(Fiber* f) {
-  if (f->block->options.seed == 0) return;
-  wake(f->block, f->home, 1u << f->lane);
+  if (f->impl->options.seed == 0) return;
+  wake(f->impl, f->home, 1u << f->lane);
   leave(f);
 }
 
@@ -279,9 +275,10 @@ extern "C" void uzipEmuStart() {
 #if UZIP_EMU_ASAN
   __sanitizer_finish_switch_fiber(nullptr, nullptr, nullptr);
 #endif
-  f->block->kernel();
+  f->impl->kernel();
   f->home->alive &= ~(1u << f->lane);
-  f->block->live -= 1;
+  f->impl->live -= 1;
+  f->impl->events += 1;
   leave(f, /*returned=*/true);
   abort();  // never resumed
 }
@@ -315,7 +312,7 @@ static std::string placeOf(EmuBlock::Impl const* b, Fiber const& f) {
 static void dumpBlock(EmuBlock::Impl const* b) {
   std::map<std::string, std::vector<uint32_t>> places;
   for (Fiber const& f : b->fibers) places[placeOf(b, f)].push_back(f.tid);
-  fprintf(stderr, "block %u, %d threads, rng seed %llu:\n", b->options.blockIdx.x, b->nthreads,
+  fprintf(stderr, "block %u, %d threads, rng seed %llu:\n", b->options.block.x, b->nthreads,
           (unsigned long long)b->options.seed);
   for (auto const& [place, tids] : places) {
     fprintf(stderr, "  %s: threads", place.c_str());
@@ -334,7 +331,7 @@ void uzipEmuFail(char const* message) {
   fprintf(stderr, "warp emulator: %s\n", message);
   if (uzipEmuThread != nullptr) {
     fprintf(stderr, "  in thread %u\n", uzipEmuThread->tid);
-    dumpBlock(self()->block);
+    dumpBlock(self()->impl);
   }
   abort();
 }
@@ -408,9 +405,13 @@ EmuExchange const* uzipEmuExchange(EmuOp op, uint32_t mask, uint32_t value, char
   if (full) {
     m = &warp->full[warp->parity];
     // All lanes have read the collective before last, since all have arrived at the last one.
-    if (m->arrived == 0 || m->arrived == mask) openMeeting(m, op, mask, file, line);
+    if (m->arrived == 0 || m->arrived == mask) {
+      openMeeting(m, op, mask, file, line);
+      f->impl->events += 1;
+    }
   } else {
     m = partialMeeting(warp, op, mask, file, line);
+    f->impl->events += 1;
   }
   if (m->op != op) uzipEmuFail("threads of one warp are at different collectives");
   if (!(mask & bit) || (m->arrived & bit)) uzipEmuFail("a thread is not in the mask of its own warp collective");
@@ -421,7 +422,7 @@ EmuExchange const* uzipEmuExchange(EmuOp op, uint32_t mask, uint32_t value, char
     leave(f);
   } else {
     if (full) warp->parity ^= 1;
-    wake(f->block, warp, mask & ~bit);
+    wake(f->impl, warp, mask & ~bit);
     proceed(f);
   }
   if (!full) m->toLeave &= ~bit;
@@ -432,13 +433,14 @@ uint32_t __activemask() { return self()->home->alive; }
 
 bool uzipEmuBarrier(unsigned id, unsigned nthreads, bool vote, char const* file, int line) {
   Fiber* f = self();
-  EmuBlock::Impl* b = f->block;
+  EmuBlock::Impl* b = f->impl;
   if (nthreads == 0) nthreads = unsigned(b->nthreads);
   if (id >= unsigned(kEmuBarriers)) uzipEmuFail("barrier number out of range");
   if (nthreads % 32 != 0 || nthreads > unsigned(b->nthreads)) uzipEmuFail("a barrier's threads must be whole warps of the block");
   f->barrier = uint8_t(id);
   f->file = file;
   f->line = line;
+  b->events += 1;
   Barrier* bar = &b->barriers[id];
   if (bar->arrived == 0) {
     bar->expected = nthreads;
@@ -489,6 +491,7 @@ EmuBlock::EmuBlock(int nthreads, std::function<void()> kernel, EmuOptions const&
   b->warps.resize(size_t(b->nwarps));
   b->readyWarps = b->nwarps == 32 ? ~0u : (1u << b->nwarps) - 1;
   b->live = uint32_t(nthreads);
+  b->events = 0;
   memset(b->barriers, 0, sizeof(b->barriers));
   b->shared.assign(options.sharedBytes + 128, 0);
   b->sharedBase = (char*)((uintptr_t(b->shared.data()) + 127) & ~uintptr_t(127));
@@ -510,10 +513,10 @@ EmuBlock::EmuBlock(int nthreads, std::function<void()> kernel, EmuOptions const&
     f.lane = unsigned(t) % 32;
     f.warp = unsigned(t) / 32;
     f.nthreads = unsigned(nthreads);
-    f.blockIdx = options.blockIdx;
-    f.gridDim = options.gridDim;
+    f.block = options.block;
+    f.grid = options.grid;
     f.shared = b->sharedBase;
-    f.block = b;
+    f.impl = b;
     f.home = &b->warps[f.warp];
     f.file = "", f.line = 0, f.barrier = 0;
     f.stack = stackPool.take();
@@ -526,7 +529,7 @@ EmuBlock::EmuBlock(int nthreads, std::function<void()> kernel, EmuOptions const&
 #endif
     f.sp = freshStack(top);
   }
-  b->host.block = b;
+  b->host.impl = b;
 }
 
 EmuBlock::~EmuBlock() {
@@ -538,16 +541,6 @@ void EmuBlock::dump() const { dumpBlock(impl.get()); }
 
 EmuState EmuBlock::run() {
   Impl* b = impl.get();
-  if (b->live == 0) return EmuState::Done;
-  for (Warp& warp : b->warps) {
-    wake(b, &warp, warp.polling);
-    warp.polling = 0;
-  }
-  if (b->readyWarps == 0) {
-    fprintf(stderr, "warp emulator: deadlock\n");
-    dump();
-    abort();
-  }
 #if UZIP_EMU_ASAN
   pthread_attr_t attr;
   void* bottom;
@@ -558,24 +551,30 @@ EmuState EmuBlock::run() {
   b->host.asanSize = size;
 #endif
   EmuThread const* const outer = uzipEmuThread;
-  swapTo(&b->host, takeLane(b, &b->warps[pickBit(b, b->readyWarps)]));
-  uzipEmuThread = outer;
-  if (b->live == 0) return EmuState::Done;
-  for (Warp const& warp : b->warps) {
-    if (warp.polling != 0) return EmuState::Polling;
+  // A thread may read what it polls for before it yields, and look at it after. So two rounds in which nothing but polling
+  // happens show that nothing more can happen.
+  for (int quiet = 0; b->live != 0 && quiet < 2;) {
+    for (Warp& warp : b->warps) {
+      wake(b, &warp, warp.polling);
+      warp.polling = 0;
+    }
+    if (b->readyWarps == 0) {
+      fprintf(stderr, "warp emulator: deadlock: no thread can run and none polls\n");
+      dump();
+      abort();
+    }
+    uint64_t const before = b->events;
+    swapTo(&b->host, takeLane(b, &b->warps[pickBit(b, b->readyWarps)]));
+    quiet = b->events == before ? quiet + 1 : 0;
   }
-  fprintf(stderr, "warp emulator: deadlock: no thread can run and none polls\n");
-  dump();
-  abort();
+  uzipEmuThread = outer;
+  return b->live == 0 ? EmuState::Done : EmuState::Polling;
 }
 
 void uzipEmuRunBlock(int nthreads, std::function<void()> kernel, EmuOptions const& options) {
   EmuBlock block(nthreads, std::move(kernel), options);
-  for (int idle = 0; block.run() != EmuState::Done; idle++) {
-    if (idle == 1000000) {
-      fprintf(stderr, "warp emulator: threads poll for something that nobody will change\n");
-      block.dump();
-      abort();
-    }
-  }
+  if (block.run() == EmuState::Done) return;
+  fprintf(stderr, "warp emulator: threads poll for something that nobody will change\n");
+  block.dump();
+  abort();
 }

@@ -49,8 +49,8 @@ static constexpr int kEmuMaxWarps = kEmuMaxThreads / 32;
 static constexpr int kEmuBarriers = 16;
 
 struct EmuOptions {
-  dim3 blockIdx = dim3(0, 0, 0);
-  dim3 gridDim;
+  dim3 block = dim3(0, 0, 0);  // blockIdx
+  dim3 grid;                   // gridDim
   size_t sharedBytes = 0;  // of the block's shared memory, zeroed at the start
   uint64_t seed = 0;       // 0: lanes in ascending order. Else fibers run in an order drawn from this seed
 };
@@ -60,7 +60,8 @@ enum class EmuState {
   Polling  // at least one thread polls memory that another block or the host must change
 };
 
-// One thread block. Create, then call run() until it returns Done; between calls change what the polling threads wait for.
+// One thread block. Create, then call run() until it returns Done; between calls change what the polling threads wait for. run()
+// goes on for as long as threads do anything but poll.
 // A deadlock, threads of a warp at different collectives, or a stack overflow print every thread's position and abort().
 class EmuBlock {
  public:
@@ -80,23 +81,23 @@ class EmuBlock {
   std::unique_ptr<Impl> impl;
 };
 
-// Runs a block whose threads wait for nothing outside; aborts if one polls without end.
+// Runs a block whose threads wait for nothing outside; aborts if one polls for what nobody will change.
 void uzipEmuRunBlock(int nthreads, std::function<void()> kernel, EmuOptions const& options = EmuOptions());
 
 // --- Inside a thread -----------------------------------------------------------------------------------------------------
 
 struct EmuThread {
   unsigned tid, lane, warp, nthreads;
-  dim3 blockIdx, gridDim;
+  dim3 block, grid;
   void* shared;
 };
 extern thread_local EmuThread const* uzipEmuThread __attribute__((tls_model("initial-exec")));
 
 inline void* uzipEmuShared() { return uzipEmuThread->shared; }
 inline uint3 uzipEmuThreadIdx() { return uint3{uzipEmuThread->tid, 0, 0}; }
-inline dim3 uzipEmuBlockIdx() { return uzipEmuThread->blockIdx; }
+inline dim3 uzipEmuBlockIdx() { return uzipEmuThread->block; }
 inline dim3 uzipEmuBlockDim() { return dim3(uzipEmuThread->nthreads); }
-inline dim3 uzipEmuGridDim() { return uzipEmuThread->gridDim; }
+inline dim3 uzipEmuGridDim() { return uzipEmuThread->grid; }
 #define threadIdx (uzipEmuThreadIdx())
 #define blockIdx (uzipEmuBlockIdx())
 #define blockDim (uzipEmuBlockDim())
