@@ -16,7 +16,7 @@
 // Scratch of one warp in shared memory: what a tile's variable part is staged in. A few words more than the largest part, since
 // strings of bits are read and written two words at a time.
 struct alignas(16) UzipWarpScratch {
-  uint32_t stage[UZIP_TILE_RAW_WORDS + 4];
+  uint32_t stage[UZIP_TILE_MAX_WORDS + 4];
 };
 
 // --- Splitting values ----------------------------------------------------------------------------------------------------
@@ -284,8 +284,9 @@ UZIP_DEV void uzipRankBins(uint32_t lane, uint32_t binsA, uint32_t binsB, uint32
   for (int q = 0; q < 4; q++) codes[q] = uzipWarpOr(int(bin >> 2) == q ? code : 0);
 }
 
-// Encodes the exponents of a tile, eight words a lane, into scratch->stage. Returns the tile's table entry. Warp-collective;
-// the stage may be read by all lanes on return.
+// Encodes the exponents of a tile of `Type`, eight words a lane, into scratch->stage. Returns the tile's table entry.
+// Warp-collective; the stage may be read by all lanes on return.
+template <int Type>
 UZIP_DEV uint32_t uzipEncodeTile(uint32_t lane, uint32_t const (&exps)[8], UzipWarpScratch* scratch) {
   uint32_t* const stage = scratch->stage;
   uint32_t most = 0, least = 0xffffffffu;  // two 16-bit halves
@@ -359,7 +360,7 @@ UZIP_DEV uint32_t uzipEncodeTile(uint32_t lane, uint32_t const (&exps)[8], UzipW
     uint32_t const words2 = (n2 + 31) / 32, words3 = (n3 + 31) / 32;
     uint32_t const at2 = UZIP_TILE_HEAD_WORDS + 64, at3 = at2 + 2 * words2, at4 = at3 + 3 * words3;
     uint32_t const words = at4 + (n4 + 3) / 4;
-    if (words < UZIP_TILE_RAW_WORDS) {
+    if (words < uzipRawWords(Type)) {
       UZIP_NO_UNROLL
       for (uint32_t w = at2 + lane; w < words; w += 32) stage[w] = 0;
       if (lane < 2) stage[lane] = lane == 0 ? head[0] : head[1];
@@ -391,27 +392,37 @@ UZIP_DEV uint32_t uzipEncodeTile(uint32_t lane, uint32_t const (&exps)[8], UzipW
       return (UZIP_TILE_LEVELS << UZIP_TILE_KIND_SHIFT) | words;
     }
   }
+  uint32_t raw[8];
   UZIP_UNROLL
-  for (int i = 0; i < 8; i++) stage[i * 32 + lane] = exps[i];
+  for (int i = 0; i < 8; i++) raw[i] = exps[i];
+  if (uzipRawWords(Type) < 256) uzipTransposeBytes(raw);  // the planes above the symbol's bits are zero
+  UZIP_UNROLL
+  for (uint32_t i = 0; i < uzipRawWords(Type) / 32; i++) stage[i * 32 + lane] = raw[i];
   __syncwarp();
-  return (UZIP_TILE_RAW << UZIP_TILE_KIND_SHIFT) | UZIP_TILE_RAW_WORDS;
+  return (UZIP_TILE_RAW << UZIP_TILE_KIND_SHIFT) | uzipRawWords(Type);
 }
 
 // Decodes a tile's exponents from scratch->stage, where its `words` words lie. Warp-collective. Returns false, on all lanes,
 // for a table entry or counts that the format does not allow; exps is then unspecified. Reads nothing outside *scratch, whatever
 // the bytes are: the three levels of bits end at word 2 + 64 + 64 + 96 at most, and level 4 is read only once the sum of all
 // levels is known to be the tile's size.
+template <int Type>
 UZIP_DEV bool uzipDecodeTile(uint32_t lane, uint32_t entry, UzipWarpScratch* scratch, uint32_t (&exps)[8]) {
   uint32_t const* const stage = scratch->stage;
   uint32_t const kind = entry >> UZIP_TILE_KIND_SHIFT;
   uint32_t const words = entry & UZIP_TILE_WORDS_MASK;
   if (kind != UZIP_TILE_LEVELS) {
-    bool const raw = kind == UZIP_TILE_RAW;
+    if (kind == UZIP_TILE_RAW) {
+      UZIP_UNROLL
+      for (uint32_t i = 0; i < 8; i++) exps[i] = i < uzipRawWords(Type) / 32 ? stage[i * 32 + lane] : 0;
+      if (uzipRawWords(Type) < 256) uzipTransposeBytes(exps);
+      return words == uzipRawWords(Type);
+    }
     UZIP_UNROLL
-    for (int i = 0; i < 8; i++) exps[i] = raw ? stage[i * 32 + lane] : (stage[0] & 0xffu) * 0x01010101u;
-    return raw ? words == UZIP_TILE_RAW_WORDS : kind == UZIP_TILE_CONST && words == 1;
+    for (int i = 0; i < 8; i++) exps[i] = (stage[0] & 0xffu) * 0x01010101u;
+    return kind == UZIP_TILE_CONST && words == 1;
   }
-  if (words < UZIP_TILE_HEAD_WORDS + 64 || words >= UZIP_TILE_RAW_WORDS) return false;
+  if (words < UZIP_TILE_HEAD_WORDS + 64 || words >= uzipRawWords(Type)) return false;
 
   // Planes of the rank's place in a table of 16: ranks of level 1 at 0, of level 2 at 4, of level 3 at 8. 15 goes to level 4.
   uint32_t place[4];

@@ -55,12 +55,12 @@ struct uzipSlotHeader {
 // A tile table entry (uint16_t): bits 0..11 size of the tile's variable part in 4-byte words, bits 12..15 its kind.
 enum : uint16_t {
   UZIP_TILE_LEVELS = 0,  // head (2 words), planes of level 1 (2 x 32 words), 2 (2 x ceil(n2/32)), 3 (3 x ceil(n3/32)), bytes of n4
-  UZIP_TILE_RAW = 1,     // 256 words: the exponents as bytes
+  UZIP_TILE_RAW = 1,     // uzipRawWords(type) words: the exponents as they are, bytes or (f16) 5 bit planes
   UZIP_TILE_CONST = 2    // 1 word: every exponent is its low byte
 };
 #define UZIP_TILE_WORDS_MASK 0x0fffu
 #define UZIP_TILE_KIND_SHIFT 12
-#define UZIP_TILE_RAW_WORDS 256u
+#define UZIP_TILE_MAX_WORDS 256u
 #define UZIP_TILE_HEAD_WORDS 2u
 // Ranked exponents of a LEVELS tile: 3 in level 1, 3 in level 2, 7 in level 3; the rest are bytes.
 #define UZIP_RANKS 13u
@@ -75,6 +75,9 @@ UZIP_HD uint32_t uzipElementBytes(uint32_t type) { return type == UZIP_TYPE_F32 
 UZIP_HD uint32_t uzipFixedBytes(uint32_t type) {
   return type == UZIP_TYPE_BF16 ? 1024u : type == UZIP_TYPE_F16 ? 1408u : type == UZIP_TYPE_F32 ? 3072u : 0u;
 }
+
+// Words of a RAW tile's exponents: with the fixed part no more than the values themselves.
+UZIP_HD constexpr uint32_t uzipRawWords(uint32_t type) { return type == UZIP_TYPE_F16 ? 160u : 256u; }
 
 // Section offsets of a slot of UZIP_CODEC_LEVELS that holds `tiles` tiles.
 UZIP_HD uint32_t uzipOffGroups() { return UZIP_HEADER_BYTES; }  // uint32_t per 32 tiles: where the group's variable parts begin

@@ -524,7 +524,7 @@ class Primitives<T, RedOp, Fan, Direct, ProtoUzip<SlicePerChunk, StepPerSlice, U
     *entry = __shfl_sync(kUzipFullWarp, mine, tile & 31);
     *at = base + 4 * before;  // before < 2^17
     uint32_t const varBytes = shm->inVarBytes, words = *entry & UZIP_TILE_WORDS_MASK;
-    return words <= UZIP_TILE_RAW_WORDS && base % 4 == 0 && base <= varBytes && *at <= varBytes && 4 * words <= varBytes - *at;
+    return words <= UZIP_TILE_MAX_WORDS && base % 4 == 0 && base <= varBytes && *at <= varBytes && 4 * words <= varBytes - *at;
   }
 
   // Brings a tile's variable part into the warp's stage. With Forward, also into the same place of the next slot.
@@ -588,7 +588,7 @@ class Primitives<T, RedOp, Fan, Direct, ProtoUzip<SlicePerChunk, StepPerSlice, U
             uint32_t const words = entry & UZIP_TILE_WORDS_MASK;
             if (Recv && Send && !Src && forward) fetchTile<true>(in + offVar + at, out + offVar + at, words, lane, scratch);
             else fetchTile<false>(in + offVar + at, nullptr, words, lane, scratch);
-            ok = uzipDecodeTile(lane, entry, scratch, exps);
+            ok = uzipDecodeTile<Type>(lane, entry, scratch, exps);
           }
           if (!ok) {
             UZIP_UNROLL
@@ -639,7 +639,7 @@ class Primitives<T, RedOp, Fan, Direct, ProtoUzip<SlicePerChunk, StepPerSlice, U
         }
         if (outLevels) {
           Front::storeState(out + offFixed + tile * FixedBytes, lane, outState);
-          outEntry = uzipEncodeTile(lane, exps, scratch);
+          outEntry = uzipEncodeTile<Type>(lane, exps, scratch);
         }
       }
       if (outLevels) {
