@@ -69,7 +69,7 @@ class RunResult:
 class _Rank:
     rank: int
     process: subprocess.Popen[bytes]
-    log: IO[bytes] | None
+    log: IO[bytes] | None = None
     tail: collections.deque[str] = field(default_factory=lambda: collections.deque(maxlen=TAIL_LINES))
     lines: list[str] = field(default_factory=list)
     partial: bytes = b""
@@ -201,10 +201,6 @@ class Ranks:
 
     def _start(self) -> None:
         for rank, (env, namespace) in enumerate(zip(self._envs, self._namespaces, strict=True)):
-            log = None
-            if self._log_dir is not None:
-                self._log_dir.mkdir(parents=True, exist_ok=True)
-                log = (self._log_dir / f"rank{rank}.log").open("wb")
             try:
                 process = subprocess.Popen(
                     self._command,
@@ -217,8 +213,11 @@ class Ranks:
                 )
             except OSError as err:
                 raise LabError(f"cannot start '{shlex.join(self._command)}': {err.strerror or err}") from err
-            started = _Rank(rank, process, log)
+            started = _Rank(rank, process)
             self._ranks.append(started)
+            if self._log_dir is not None:
+                self._log_dir.mkdir(parents=True, exist_ok=True)
+                started.log = (self._log_dir / f"rank{rank}.log").open("wb")
             assert process.stdout is not None
             os.set_blocking(process.stdout.fileno(), False)
             self._selector.register(process.stdout, selectors.EVENT_READ, started)
