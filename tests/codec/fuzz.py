@@ -65,6 +65,10 @@ def make_corpus(target: str, folder: Path) -> list[Path]:
         for pattern in [*PATTERNS, "mixture"]:
             raw = make(pattern, 3, ftype, 1500) + b"\x01" * (ftype.element_bytes - 1)
             (folder / f"{ftype.name}-{pattern.replace(' ', '-')}").write_bytes(bytes([number]) + raw)
+        # Many tiles that do not compress: what a slot has to have room for.
+        for pattern in ("random bits", "mixture"):
+            raw = make(pattern, 4, ftype, 24 * 1024)
+            (folder / f"{ftype.name}-{pattern.replace(' ', '-')}-24-tiles").write_bytes(bytes([number]) + raw)
     return [folder, *inputs]
 
 

@@ -137,13 +137,20 @@ def must_decode() -> dict[str, Good]:
         "n2, n3 and n4 are multiples of 32: no padding at all",
         TilePlan(0, near),
     )
-    wrapping = Ranking(3, (0, 14, 4, 3, 5, 1, 2, 6, 7, 8, 9, 10, 15))
+    low = Ranking(3, (0, 14, 4, 3, 5, 1, 15, 6, 2, 8, 9, 10, 13))
     levels(
-        "bf16-w-wraps",
+        "bf16-w-small",
         BF16,
-        elements_of(BF16, counted_symbols({3: 400, 245: 300, 255: 200, 0: 60, 254: 40, 247: 24}), 4),
-        "W = 3: exponents below 0 are those modulo 256",
-        TilePlan(0, wrapping),
+        elements_of(BF16, counted_symbols({3: 400, 2: 300, 1: 200, 0: 60, 200: 40, 255: 24}), 4),
+        "W = 3: ranks more than 3 below it name nothing and are not used; larger exponents go down to bytes",
+        TilePlan(0, low),
+    )
+    levels(
+        "f16-levels-159-words",
+        F16,
+        elements_of(F16, counted_symbols({31: 780, 28: 20, 3: 224}), 8),
+        "the largest LEVELS tile of f16",
+        TilePlan(0, Ranking(31, tuple(range(13)))),
     )
     zero_first = Ranking(126, (15, 0, 1, 2, 3, 4, 5, 6, 7, 8, 9, 10, 11))
     levels(
@@ -276,6 +283,31 @@ def must_refuse() -> dict[str, Bad]:
     entry("tile-past-the-section", KIND_RAW, 256, "RAW whose words run past the variable section")
     entry("tile-past-the-section-by-1", KIND_LEVELS, words + 1, "LEVELS that runs a word past the variable section")
     entry("tile-levels-4095", KIND_LEVELS, 4095, "LEVELS with the most words an entry can say", grow=4095)
+
+    f16_raw = payload("random", "f16", TILE)
+    f16_base = levels_slot(F16, f16_raw, TilePlan(KIND_RAW))
+    for name, words_said, why in (
+        ("tile-f16-raw-159", 159, "RAW of f16, a word short"),
+        ("tile-f16-raw-256", 256, "RAW of f16 with the words of RAW of bf16"),
+    ):
+        slot = bytearray(f16_base + bytes(4 * 96))
+        h = Header.unpack(f16_base)
+        slot[:32] = dataclasses.replace(h, wire_bytes=len(slot), var_bytes=256 * 4).pack()
+        struct.pack_into("<H", slot, Layout.of(F16, len(f16_raw)).table, KIND_RAW << 12 | words_said)
+        bad[name] = Bad(bytes(slot), len(f16_raw), ERR_TILE, why, 0)
+    # n2 = 260, n3 = n4 = 220: 66 + 2 * 9 + 3 * 7 + 55 = 160 words, fine for bf16.
+    near = TilePlan(KIND_LEVELS, Ranking(31, tuple(range(13))))
+    bf16_levels = levels_slot(BF16, elements_of(BF16, counted_symbols({31: 764, 28: 40, 3: 220}), 8), near)
+    f16_slot = levels_slot(F16, bytes(2 * TILE))
+    at16 = Layout.of(F16, 2 * TILE)
+    var16 = bf16_levels[Layout.of(BF16, 2 * TILE).var :]
+    f16_long = bytearray(f16_slot[: at16.var] + var16)
+    h = Header.unpack(f16_slot)
+    f16_long[:32] = dataclasses.replace(h, wire_bytes=len(f16_long), var_bytes=len(var16)).pack()
+    struct.pack_into("<H", f16_long, at16.table, len(var16) // 4)
+    why = "LEVELS of f16 of 160 words whose counts agree"
+    assert len(var16) == 4 * 160
+    bad["tile-f16-levels-160"] = Bad(bytes(f16_long), 2 * TILE, ERR_TILE, why, 0)
 
     def group(name: str, offset: int, why: str) -> None:
         slot = bytearray(base)

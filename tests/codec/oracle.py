@@ -8,6 +8,7 @@ It shares nothing with the kernels: no constant, no size formula, no trick. Read
 from __future__ import annotations
 
 import struct
+from collections.abc import Callable
 from dataclasses import dataclass
 
 import numpy as np
@@ -31,19 +32,24 @@ Words = npt.NDArray[np.uint32]
 
 @dataclass(frozen=True)
 class FloatType:
-    """What the format says about a float type: number on the wire, element bytes, fixed bytes of a tile."""
+    """What the format says about a float type: its number, element bytes, a tile's fixed bytes and RAW words."""
 
     name: str
     number: int
     element_bytes: int
     fixed_bytes: int
+    raw_words: int
 
 
-BF16 = FloatType("bf16", 1, 2, 1024)
-F16 = FloatType("f16", 2, 2, 1024 + 3 * 32 * 4)
-F32 = FloatType("f32", 3, 4, 2048 + 1024)
+BF16 = FloatType("bf16", 1, 2, 1024, 256)
+F16 = FloatType("f16", 2, 2, 1024 + 3 * 32 * 4, 5 * 32)
+F32 = FloatType("f32", 3, 4, 2048 + 1024, 256)
 TYPES = {t.name: t for t in (BF16, F16, F32)}
 BY_NUMBER = {t.number: t for t in TYPES.values()}
+
+
+class Undefined(Exception):
+    """A tile that no encoder makes and no decoder refuses, whose content the format leaves open."""
 
 
 class Refused(Exception):
@@ -109,35 +115,42 @@ class Layout:
         return Layout(elems, tiles, HEADER_BYTES, table, fixed, fixed + tiles * ftype.fixed_bytes)
 
 
-def _value_of_place() -> npt.NDArray[np.int64]:
-    """value_of_place[32 l + 4 i + b] = v, from lane order to value order."""
-    order = np.empty(TILE, dtype=np.int64)
+def byte_plane_bit(i: int, b: int) -> int:
+    """Bit of a lane's word in a byte plane that belongs to byte b of exponent word i."""
+    return 8 * b + i
+
+
+def level_plane_bit(i: int, b: int) -> int:
+    """The same for a level plane."""
+    return 16 * (b & 1) + 8 * (i >> 2) + 4 * (b >> 1) + (i & 3)
+
+
+def values_of_plane(bit_of: Callable[[int, int], int]) -> npt.NDArray[np.int64]:
+    """The value v that bit `bit` of lane l's plane word belongs to, at index 32 l + bit."""
+    values = np.empty(TILE, dtype=np.int64)
     for lane in range(32):
         for i in range(8):
             for b in range(4):
                 k, h = divmod(i, 2)
                 j = 4 * h + b
-                order[32 * lane + 4 * i + b] = 256 * k + 8 * lane + j
-    return order
+                values[32 * lane + bit_of(i, b)] = 256 * k + 8 * lane + j
+    return values
 
 
-VALUE_OF_PLACE = _value_of_place()
+BYTE_PLANE = values_of_plane(byte_plane_bit)
+LEVEL_PLANE = values_of_plane(level_plane_bit)  # lane order
 
 
-def plane_to_bits(words: Words) -> Bytes:
-    """A plane's 32 words as 1024 bits in lane order."""
-    bits = np.empty(TILE, dtype=np.uint8)
-    for lane in range(32):
-        word = int(words[lane])
-        for i in range(8):
-            for b in range(4):
-                bits[32 * lane + 4 * i + b] = word >> (8 * b + i) & 1
-    return bits
-
-
-def run_to_bits(words: Words, count: int) -> Bytes:
-    """The first `count` bits of a run: bit q is bit q % 32 of word q / 32."""
+def bits_of(words: Words, count: int) -> Bytes:
+    """The first `count` bits of words: bit q is bit q % 32 of word q / 32."""
     return np.unpackbits(words.astype("<u4").view(np.uint8), bitorder="little")[:count]
+
+
+def byte_plane(words: Words) -> Bytes:
+    """The bits of a byte plane in value order."""
+    bits = np.empty(TILE, dtype=np.uint8)
+    bits[BYTE_PLANE] = bits_of(words, TILE)
+    return bits
 
 
 def check_header(slot: bytes, expected_raw_bytes: int) -> Header:
@@ -179,8 +192,8 @@ def check_header(slot: bytes, expected_raw_bytes: int) -> Header:
     return h
 
 
-def decode_tile(kind: int, var: Words) -> Bytes:
-    """The 1024 exponent symbols, in value order, of a tile whose variable part is `var`; raises Refused."""
+def decode_tile(ftype: FloatType, kind: int, var: Words) -> Bytes:
+    """The 1024 exponent symbols in value order of a tile whose variable part is `var`; raises Refused, Undefined."""
     symbols = np.empty(TILE, dtype=np.uint8)
     if kind == KIND_CONST:
         if len(var) != 1:
@@ -188,25 +201,29 @@ def decode_tile(kind: int, var: Words) -> Bytes:
         symbols[:] = int(var[0]) & 0xFF
         return symbols
     if kind == KIND_RAW:
-        if len(var) != 256:
+        if len(var) != ftype.raw_words:
             raise Refused(ERR_TILE, f"RAW of {len(var)} words")
+        if ftype is F16:
+            symbols[:] = sum(byte_plane(var[32 * p : 32 * p + 32]) << p for p in range(5))
+            return symbols
         for lane in range(32):
             for i in range(8):
-                symbols_of_word = np.frombuffer(int(var[32 * i + lane]).to_bytes(4, "little"), dtype=np.uint8)
                 for b in range(4):
-                    symbols[VALUE_OF_PLACE[32 * lane + 4 * i + b]] = symbols_of_word[b]
+                    k, h = divmod(i, 2)
+                    symbols[256 * k + 8 * lane + 4 * h + b] = int(var[32 * i + lane]) >> 8 * b & 0xFF
         return symbols
     if kind != KIND_LEVELS:
         raise Refused(ERR_TILE, f"kind {kind}")
-    if not 66 <= len(var) <= 255:
+    if not 66 <= len(var) < ftype.raw_words:
         raise Refused(ERR_TILE, f"LEVELS of {len(var)} words")
 
     head = int(var[0]) | int(var[1]) << 32
     w = head & 0xFF
     distance = [head >> (8 + 4 * r) & 0xF for r in range(13)]
-    exponent = np.array([0 if d == 15 else (w - d) % 256 for d in distance], dtype=np.uint8)
+    no_exponent = -1
+    exponent = np.array([0 if d == 15 else w - d if d <= w else no_exponent for d in distance])
 
-    by_place = np.zeros(TILE, dtype=np.uint8)
+    in_lane_order = np.zeros(TILE, dtype=np.int64)
     places = np.arange(TILE)  # of the values that reach the current level
     at = 2
 
@@ -217,24 +234,26 @@ def decode_tile(kind: int, var: Words) -> Bytes:
         at += words
         return var[at - words : at]
 
-    # Level 1: a plane word of every lane for each bit.
-    code = plane_to_bits(take(32)) + 2 * plane_to_bits(take(32))
-    by_place[places[code < 3]] = exponent[code[code < 3]]
+    # Level 1: a plane for each bit, whose bits are in lane order.
+    code = bits_of(take(32), TILE) + 2 * bits_of(take(32), TILE)
+    in_lane_order[places[code < 3]] = exponent[code[code < 3]]
     places = places[code == 3]
     # Levels 2 and 3: runs of the values left.
     for bits, first_rank in ((2, 3), (3, 6)):
         run_words = -(-len(places) // 32)
         code = np.zeros(len(places), dtype=np.uint8)
         for bit in range(bits):
-            code += run_to_bits(take(run_words), len(places)) << bit
+            code += bits_of(take(run_words), len(places)) << bit
         down = 2**bits - 1
-        by_place[places[code < down]] = exponent[first_rank + code[code < down]]
+        in_lane_order[places[code < down]] = exponent[first_rank + code[code < down]]
         places = places[code == down]
     # Level 4: bytes.
-    by_place[places] = take(-(-len(places) // 4)).astype("<u4").view(np.uint8)[: len(places)]
+    in_lane_order[places] = take(-(-len(places) // 4)).astype("<u4").view(np.uint8)[: len(places)]
     if at != len(var):
         raise Refused(ERR_TILE, f"counts make {at} words, the table says {len(var)}")
-    symbols[VALUE_OF_PLACE] = by_place
+    if (in_lane_order == no_exponent).any():
+        raise Undefined("a rank that names no exponent is used")
+    symbols[LEVEL_PLANE] = in_lane_order
     return symbols
 
 
@@ -247,9 +266,7 @@ def join(ftype: FloatType, symbols: Bytes, fixed: Bytes) -> Bytes:
         r = (symbols & 31).astype(np.uint32) << 11 | fixed[:1024]
         planes = fixed[1024:].view("<u4").reshape(3, 32)
         for p in range(3):
-            bits = np.empty(TILE, dtype=np.uint32)
-            bits[VALUE_OF_PLACE] = plane_to_bits(planes[p])
-            r |= bits << (8 + p)
+            r |= byte_plane(planes[p]).astype(np.uint32) << (8 + p)
         w = (r >> 1 | (r & 1) << 15).astype("<u2")
     else:
         low = fixed[:2048].view("<u2").astype(np.uint32)
@@ -274,7 +291,7 @@ def tile_extents(slot: bytes, h: Header) -> list[tuple[int, int, int]]:
 
 
 def decode_one(slot: bytes, h: Header, tile: int, kind: int, words: int, offset: int) -> bytes:
-    """The 1024 elements of a tile of a LEVELS slot whose header is in order; raises Refused."""
+    """The 1024 elements of a tile of a LEVELS slot whose header is in order; raises Refused or Undefined."""
     ftype = BY_NUMBER[h.type]
     at = Layout.of(ftype, h.raw_bytes)
     try:
@@ -282,26 +299,29 @@ def decode_one(slot: bytes, h: Header, tile: int, kind: int, words: int, offset:
             raise Refused(ERR_TILE, f"group offset {offset}")
         if offset + 4 * words > h.var_bytes:
             raise Refused(ERR_TILE, f"bytes {offset} to {offset + 4 * words} of a section of {h.var_bytes}")
-        symbols = decode_tile(kind, np.frombuffer(slot, "<u4", words, at.var + offset))
+        symbols = decode_tile(ftype, kind, np.frombuffer(slot, "<u4", words, at.var + offset))
     except Refused as e:
         raise Refused(e.code, f"tile {tile}: {e.why}", tile) from None
     fixed = np.frombuffer(slot, np.uint8, ftype.fixed_bytes, at.fixed + tile * ftype.fixed_bytes)
     return join(ftype, symbols, fixed).tobytes()
 
 
-def decode_tiles(slot: bytes, h: Header) -> list[bytes | None]:
-    """What each tile of a LEVELS slot holds whose header is in order; None for those to be refused."""
-    tiles: list[bytes | None] = []
+def decode_tiles(slot: bytes, h: Header) -> list[bytes | Refused | Undefined]:
+    """What each tile of a LEVELS slot holds whose header is in order, or what decode_one raises for it."""
+    tiles: list[bytes | Refused | Undefined] = []
     for tile, extent in enumerate(tile_extents(slot, h)):
         try:
             tiles.append(decode_one(slot, h, tile, *extent))
-        except Refused:
-            tiles.append(None)
+        except (Refused, Undefined) as e:
+            tiles.append(e)
     return tiles
 
 
 def decode_slot(slot: bytes, expected_raw_bytes: int) -> bytes:
-    """The slice of `expected_raw_bytes` bytes that `slot` (all the memory there is) stands for; raises Refused."""
+    """The slice of `expected_raw_bytes` bytes that `slot` (all the memory there is) stands for.
+
+    Raises Refused, or Undefined when a tile's content is left open.
+    """
     h = check_header(slot, expected_raw_bytes)
     if h.flags & FLAG_POISON:
         raise Refused(ERR_POISON, "an upstream rank met an error")

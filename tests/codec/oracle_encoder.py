@@ -19,6 +19,7 @@ import numpy.typing as npt
 
 from oracle import (
     BF16,
+    BYTE_PLANE,
     CODEC_LEVELS,
     CODEC_RAW,
     F16,
@@ -27,10 +28,10 @@ from oracle import (
     KIND_CONST,
     KIND_LEVELS,
     KIND_RAW,
+    LEVEL_PLANE,
     MAGIC,
     TILE,
     TILES_PER_GROUP,
-    VALUE_OF_PLACE,
     Bytes,
     FloatType,
     Header,
@@ -49,8 +50,9 @@ class Ranking:
     w: int
     distances: tuple[int, ...]
 
-    def exponents(self) -> list[int]:
-        return [0 if d == 15 else (self.w - d) % 256 for d in self.distances]
+    def exponents(self) -> list[int | None]:
+        """By rank; None for one that names no exponent."""
+        return [0 if d == 15 else self.w - d if d <= self.w else None for d in self.distances]
 
     def words(self) -> list[int]:
         head = self.w | sum(d << (8 + 4 * r) for r, d in enumerate(self.distances))
@@ -68,14 +70,12 @@ class TilePlan:
 
 
 def rank_by_frequency(symbols: Bytes) -> Ranking:
-    """The ranking with W the exponent from which 15 consecutive ones (and 0) cover most values, commonest first."""
+    """The ranking with W the exponent below which 15 consecutive ones (and 0) cover most values, commonest first."""
     count = Counter(symbols.tolist())
-    cover = {w: sum(count[(w - d) % 256] for d in range(15)) for w in range(256)}
+    cover = {w: sum(count[w - d] for d in range(15)) for w in range(256)}
     w = max(range(256), key=lambda candidate: (cover[candidate], candidate))
-    choices = sorted(range(15), key=lambda d: (-count[(w - d) % 256], d))
-    if all((w - d) % 256 for d in range(15)):
-        choices.append(15)
-        choices.sort(key=lambda d: (-count[0 if d == 15 else (w - d) % 256], d))
+    choices = [*range(15), 15] if w > 14 else list(range(15))
+    choices.sort(key=lambda d: (-count[0 if d == 15 else w - d], d))
     return Ranking(w, tuple(choices[:13]))
 
 
@@ -88,7 +88,7 @@ def split(ftype: FloatType, elements: Bytes) -> tuple[Bytes, bytes]:
         if ftype is BF16:
             return (r >> 8).astype(np.uint8), low
         assert ftype is F16
-        planes = [bits_to_plane((r[VALUE_OF_PLACE] >> (8 + p) & 1).tolist()) for p in range(3)]
+        planes = [bits_to_words((r[BYTE_PLANE] >> (8 + p) & 1).tolist()) for p in range(3)]
         return (r >> 11).astype(np.uint8), low + b"".join(struct.pack("<32I", *plane) for plane in planes)
     w = elements.view("<u4").astype(np.uint32)
     r = w << 1 | w >> 31
@@ -97,16 +97,8 @@ def split(ftype: FloatType, elements: Bytes) -> tuple[Bytes, bytes]:
     return (r >> 24).astype(np.uint8), low_halves + upper
 
 
-def bits_to_plane(bits: Sequence[int]) -> list[int]:
-    """1024 bits in lane order as a plane: a word of every lane, bit 8 b + i for byte b of word i."""
-    words = [0] * 32
-    for place, bit in enumerate(bits):
-        lane, i, b = place // 32, place // 4 % 8, place % 4
-        words[lane] |= int(bit) << (8 * b + i)
-    return words
-
-
-def bits_to_run(bits: Sequence[int], padding: int) -> list[int]:
+def bits_to_words(bits: Sequence[int], padding: int = 0) -> list[int]:
+    """Bits as words, bit q at bit q % 32 of word q / 32; what is left of the last word is filled from a byte."""
     words = [0] * -(-len(bits) // 32)
     for q, bit in enumerate(bits):
         words[q // 32] |= int(bit) << (q % 32)
@@ -115,33 +107,34 @@ def bits_to_run(bits: Sequence[int], padding: int) -> list[int]:
     return words
 
 
-def encode_tile(symbols: Bytes, plan: TilePlan) -> tuple[int, list[int]]:
+def encode_tile(ftype: FloatType, symbols: Bytes, plan: TilePlan) -> tuple[int, list[int]]:
     """Kind and words of the variable part of a tile with these 1024 symbols (value order); raises NotRepresentable."""
     fill = plan.padding
     if plan.kind is None:
         if len(set(symbols.tolist())) == 1:
-            return encode_tile(symbols, TilePlan(KIND_CONST, padding=fill))
+            return encode_tile(ftype, symbols, TilePlan(KIND_CONST, padding=fill))
         try:
-            return encode_tile(symbols, TilePlan(KIND_LEVELS, plan.ranking, plan.level_of, fill))
+            return encode_tile(ftype, symbols, TilePlan(KIND_LEVELS, plan.ranking, plan.level_of, fill))
         except NotRepresentable:
-            return encode_tile(symbols, TilePlan(KIND_RAW))
-    by_place = symbols[VALUE_OF_PLACE]
+            return encode_tile(ftype, symbols, TilePlan(KIND_RAW))
     if plan.kind == KIND_CONST:
         if len(set(symbols.tolist())) != 1:
             raise NotRepresentable("CONST with several exponents")
         return KIND_CONST, [int(symbols[0]) | fill << 8 | fill << 16 | fill << 24]
     if plan.kind == KIND_RAW:
+        if ftype is F16:
+            return KIND_RAW, [w for p in range(5) for w in bits_to_words((symbols[BYTE_PLANE] >> p & 1).tolist())]
         words = [0] * 256
-        for place, symbol in enumerate(by_place.tolist()):
-            lane, i, b = place // 32, place // 4 % 8, place % 4
-            words[32 * i + lane] |= symbol << (8 * b)
+        for v, symbol in enumerate(symbols.tolist()):
+            k, lane, h, b = v // 256, v // 8 % 32, v // 4 % 2, v % 4
+            words[32 * (2 * k + h) + lane] |= symbol << (8 * b)
         return KIND_RAW, words
 
     ranking = plan.ranking or rank_by_frequency(symbols)
     exponents = ranking.exponents()
     codes: dict[int, list[int]] = {1: [], 2: [], 3: [], 4: []}
     ranks_of_level = {1: exponents[0:3], 2: exponents[3:6], 3: exponents[6:13]}
-    for symbol in by_place.tolist():
+    for symbol in symbols[LEVEL_PLANE].tolist():
         lowest = next((level for level in (1, 2, 3) if symbol in ranks_of_level[level]), 4)
         wanted = plan.level_of(symbol, lowest)
         # Only a level whose ranks hold the symbol (or the bytes) can end the descent.
@@ -151,13 +144,13 @@ def encode_tile(symbols: Bytes, plan: TilePlan) -> tuple[int, list[int]]:
         codes[end].append(symbol if end == 4 else ranks_of_level[end].index(symbol))
     words = ranking.words()
     for bit in range(2):
-        words += bits_to_plane([c >> bit & 1 for c in codes[1]])
+        words += bits_to_words([c >> bit & 1 for c in codes[1]])
     for level, bits in ((2, 2), (3, 3)):
         for bit in range(bits):
-            words += bits_to_run([c >> bit & 1 for c in codes[level]], fill)
+            words += bits_to_words([c >> bit & 1 for c in codes[level]], fill)
     tail = bytes(codes[4]) + bytes([fill]) * (-len(codes[4]) % 4)
     words += struct.unpack(f"<{len(tail) // 4}I", tail)
-    if len(words) >= 256:
+    if len(words) >= ftype.raw_words:
         raise NotRepresentable(f"LEVELS of {len(words)} words")
     return KIND_LEVELS, words
 
@@ -200,7 +193,7 @@ def levels_slot(
             groups += struct.pack("<I", len(var))
         tile_plan = plan[tile] if isinstance(plan, Sequence) else plan or TilePlan()
         symbols, fixed_part = split(ftype, np.ascontiguousarray(per_tile[tile]))
-        kind, words = encode_tile(symbols, tile_plan)
+        kind, words = encode_tile(ftype, symbols, tile_plan)
         table += struct.pack("<H", kind << 12 | len(words))
         fixed += fixed_part
         var += struct.pack(f"<{len(words)}I", *words)

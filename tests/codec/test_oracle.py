@@ -68,7 +68,9 @@ def test_value_order() -> None:
         k, rest = divmod(v, 256)
         lane, j = divmod(rest, 8)
         h, b = divmod(j, 4)
-        assert oracle.VALUE_OF_PLACE[32 * lane + 4 * (2 * k + h) + b] == v
+        i = 2 * k + h
+        assert oracle.BYTE_PLANE[32 * lane + 8 * b + i] == v
+        assert oracle.LEVEL_PLANE[32 * lane + 16 * (b % 2) + 8 * (i // 4) + 4 * (b // 2) + i % 4] == v
 
 
 def test_bf16_cast_is_to_nearest_even() -> None:
