@@ -13,6 +13,11 @@
 #include <tuple>
 #include <vector>
 
+#if defined(__has_feature)
+#if __has_feature(address_sanitizer) && !defined(__SANITIZE_ADDRESS__)
+#define __SANITIZE_ADDRESS__ 1
+#endif
+#endif
 #if defined(__SANITIZE_ADDRESS__)
 #include <pthread.h>
 #include <sanitizer/asan_interface.h>

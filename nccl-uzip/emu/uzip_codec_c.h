@@ -4,8 +4,8 @@
 // libuzip_codec.so: encodes and decodes single slots with the device code of libnccl-uzip, on the CPU. For tests and tools.
 // All functions may be called from several threads at once.
 
-#ifndef UZIP_CODEC_LIB_H_
-#define UZIP_CODEC_LIB_H_
+#ifndef UZIP_CODEC_C_H_
+#define UZIP_CODEC_C_H_
 
 #include <stdint.h>
 
@@ -41,4 +41,4 @@ uint32_t uzip_step_pad(uint32_t stepBytes);
 }
 #endif
 
-#endif  // UZIP_CODEC_LIB_H_
+#endif  // UZIP_CODEC_C_H_

@@ -1,7 +1,7 @@
 // SPDX-FileCopyrightText: Copyright (c) 2026 the nccl-uzip authors
 // SPDX-License-Identifier: Apache-2.0
 
-#include "codec_lib.h"
+#include "uzip_codec_c.h"
 
 #include <limits.h>
 #include <stdlib.h>
