@@ -25,10 +25,11 @@ HERE = Path(__file__).resolve().parent
 ROOT = HERE.parents[1]
 TARGETS = ("decode", "roundtrip")
 SANITIZERS = ["-fsanitize=address,undefined", "-fno-sanitize-recover=all", "-fno-omit-frame-pointer"]
-FLAGS = ["-std=c++17", "-g", "-O1", "-Wall", "-Wextra"]
+FLAGS = ["-std=c++17", "-g", "-O1", "-Wall", "-Wextra", "-Wno-unused-parameter", "-Wno-unknown-pragmas"]
 # The C library's sources, as nccl-uzip/emu builds them.
 EMU = ROOT / "nccl-uzip" / "emu"
 SOURCES = [EMU / "uzip_codec_c.cc", EMU / "cuda_emu.cc"]
+INCLUDES = [f"-I{EMU}", f"-I{ROOT / 'nccl-uzip' / 'src' / 'codec'}"]
 ENVIRONMENT = {
     "ASAN_OPTIONS": "abort_on_error=1:detect_leaks=1:allocator_may_return_null=0",
     "UBSAN_OPTIONS": "print_stacktrace=1:abort_on_error=1",
@@ -46,12 +47,16 @@ def build(target: str, folder: Path, libfuzzer: bool = False, faulty: bool = Fal
     flags = FLAGS + SANITIZERS
     if libfuzzer:
         flags = [*FLAGS, "-fsanitize=fuzzer,address,undefined", *SANITIZERS[1:], "-DUZIP_LIBFUZZER"]
-    codec = SOURCES
+    sources = SOURCES
     if faulty:
         program = folder / f"fuzz_{target}_faulty"
-        codec = [HERE / "fuzz_broken_codec.cc"]
-    sources = [str(HERE / f"fuzz_{target}.cc"), *map(str, codec)]
-    subprocess.run([*compiler, *flags, "-o", str(program), *sources], check=True)
+        sources = [HERE / "fuzz_broken_codec.cc"]
+    objects = []
+    for source in sources:  # both targets share them
+        objects.append(folder / f"{source.stem}{'_libfuzzer' if libfuzzer else ''}.o")
+        if not objects[-1].exists():
+            subprocess.run([*compiler, *flags, *INCLUDES, "-c", "-o", objects[-1], source], check=True)
+    subprocess.run([*compiler, *flags, "-o", program, HERE / f"fuzz_{target}.cc", *objects], check=True)
     return program
 
 
@@ -78,6 +83,8 @@ def main() -> int:
     parser.add_argument("--libfuzzer", action="store_true", help="build with clang's libFuzzer")
     parser.add_argument("--folder", type=Path, default=ROOT / "build" / "fuzz", help="where programs and corpora go")
     args, rest = parser.parse_known_args()
+    for old in args.folder.glob("*.o"):
+        old.unlink()
     program = build(args.target, args.folder, args.libfuzzer)
     corpus = make_corpus(args.target, args.folder / f"corpus-{args.target}")
     return subprocess.run([program, *rest, *corpus], env={**ENVIRONMENT, **os.environ}, check=False).returncode

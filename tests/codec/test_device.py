@@ -136,8 +136,16 @@ def test_an_empty_slice_has_no_slot() -> None:
     assert device.decode(oracle_encoder.raw_slot(b""), 0)[0] != 0
 
 
+def test_bytes_of_no_type_are_sent_raw() -> None:
+    raw = make("normal", 1, oracle.BF16, 4 * TILE) + b"\x01"
+    error, slot = device.encode(FloatType("none", 0, 1, 0, 0), raw)
+    assert error == 0
+    assert slot == oracle_encoder.raw_slot(raw)
+    assert device.decode(slot, len(raw)) == (0, raw)
+
+
 def test_unknown_types_are_refused() -> None:
-    for number in (-1, 0, 4, 255):
+    for number in (-1, 4, 255):
         error, _ = device.encode(FloatType("unknown", number, 2, 1024, 256), bytes(8192))
         assert error != 0, f"type {number}"
 
