@@ -48,6 +48,8 @@ $(BUILD)/build.ninja: $(VENV_DONE) CMakeLists.txt
 PYTEST_ARGS ?=
 .PHONY: test
 test: configure ## every test that needs no GPU
+	@$(TOOLS)/cuda home >/dev/null # installs nvcc's wheels where there is none; CMake then finds it
+	@$(CMAKE) $(BUILD) >/dev/null
 	@$(CMAKE_TARGET) all lib-for-tests
 	$(PY) -m pytest tests --ignore=tests/gpu $(PYTEST_ARGS)
 
