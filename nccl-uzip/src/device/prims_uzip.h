@@ -514,36 +514,43 @@ class Primitives<T, RedOp, Fan, Direct, ProtoUzip<SlicePerChunk, StepPerSlice, U
     }
   }
 
-  // A tile's entry and the place of its variable part in the slot, from the table. False when they are impossible.
-  __device__ static __forceinline__ bool locateTile(UzipSliceShm const* shm, char const* in, uint32_t tiles, uint32_t tile,
-                                                    uint32_t lane, uint32_t* entry, uint32_t* at) {
-    uint32_t const group0 = tile & ~(UZIP_TILES_PER_GROUP - 1);
-    uint32_t const mine = group0 + lane < tiles ? uzipLoadHalf(in + uzipOffTable(tiles) + 2 * (group0 + lane)) : 0;
-    uint32_t const base = uzipLoadWord(in + uzipOffGroups() + 4 * (tile / UZIP_TILES_PER_GROUP));
-    uint32_t const before = uzipWarpAdd(lane < (tile & 31) ? mine & UZIP_TILE_WORDS_MASK : 0);
-    *entry = __shfl_sync(kUzipFullWarp, mine, tile & 31);
-    *at = base + 4 * before;  // before < 2^17
-    uint32_t const varBytes = shm->inVarBytes, words = *entry & UZIP_TILE_WORDS_MASK;
-    return words <= UZIP_TILE_MAX_WORDS && base % 4 == 0 && base <= varBytes && *at <= varBytes && 4 * words <= varBytes - *at;
-  }
+  // What a warp reads ahead of a compressed tile: first its group's part of the table, later its variable part.
+  struct TileAhead {
+    uint32_t mine, base;  // this lane's entry of the tile's group, and the group's offset
+    uint32_t entry, at;   // the tile's entry and where its variable part begins
+    bool found;           // both are possible
+    uint32_t var[8];      // the variable part, lane by lane
 
-  // Brings a tile's variable part into the warp's stage. With Forward, also into the same place of the next slot.
-  template <bool Forward>
-  __device__ static __forceinline__ void fetchTile(char const* from, char* to, uint32_t words, uint32_t lane,
-                                                   UzipWarpScratch* scratch) {
-    uint32_t w[8];
-    UZIP_UNROLL
-    for (int i = 0; i < 8; i++) w[i] = i * 32 + lane < words ? uzipLoadWord(from + 4 * (i * 32 + lane)) : 0;
-    __syncwarp();  // earlier readers of the stage are done
-    UZIP_UNROLL
-    for (int i = 0; i < 8; i++) {
-      if (i * 32 + lane < words) {
-        scratch->stage[i * 32 + lane] = w[i];
-        if (Forward) uzipStoreWord(to + 4 * (i * 32 + lane), w[i]);
+    __device__ __forceinline__ void readTable(char const* in, uint32_t tiles, uint32_t tile, uint32_t lane) {
+      uint32_t const first = tile & ~(UZIP_TILES_PER_GROUP - 1);
+      mine = first + lane < tiles ? uzipLoadHalf(in + uzipOffTable(tiles) + 2 * (first + lane)) : 0;
+      base = uzipLoadWord(in + uzipOffGroups() + 4 * (tile / UZIP_TILES_PER_GROUP));
+    }
+    __device__ __forceinline__ void readVar(char const* inVar, uint32_t varBytes, uint32_t tile, uint32_t lane) {
+      uint32_t const before = uzipWarpAdd(lane < (tile & 31) ? mine & UZIP_TILE_WORDS_MASK : 0);
+      entry = __shfl_sync(kUzipFullWarp, mine, tile & 31);
+      at = base + 4 * before;  // before < 2^17
+      uint32_t const words = entry & UZIP_TILE_WORDS_MASK;
+      found = words <= UZIP_TILE_MAX_WORDS && base % 4 == 0 && base <= varBytes && at <= varBytes && 4 * words <= varBytes - at;
+      UZIP_UNROLL
+      for (int i = 0; i < 8; i++) {
+        var[i] = found && i * 32 + lane < words ? uzipLoadWord(inVar + at + 4 * (i * 32 + lane)) : 0;
       }
     }
-    __syncwarp();
-  }
+    // Into the warp's stage; with `to`, also into the same place of the next slot.
+    __device__ __forceinline__ void stage(UzipWarpScratch* scratch, char* to, uint32_t lane) {
+      uint32_t const words = entry & UZIP_TILE_WORDS_MASK;
+      __syncwarp();  // earlier readers of the stage are done
+      UZIP_UNROLL
+      for (int i = 0; i < 8; i++) {
+        if (i * 32 + lane < words) {
+          scratch->stage[i * 32 + lane] = var[i];
+          if (to != nullptr) uzipStoreWord(to + at + 4 * (i * 32 + lane), var[i]);
+        }
+      }
+      __syncwarp();
+    }
+  };
 
   template <int Type, int Recv, int Send, int Src, int Dst, bool PreOp>
   __device__ static __noinline__ uint32_t tileSlice(SliceArgs const& args) {
@@ -569,27 +576,50 @@ class Primitives<T, RedOp, Fan, Direct, ProtoUzip<SlicePerChunk, StepPerSlice, U
     RedOp redFn(ncclShmem.groups[group].redOpArgs);
     uint32_t varWords = 0;  // of the rounds before this one
 
+    // Reads run ahead: a tile's values and fixed part are asked for while the tile before is being encoded, and its variable part
+    // while the block waits for that tile's sizes. Four-byte types have registers for half a tile at a time.
+    constexpr int Batch = Front::Words == 4 ? 4 : 2;
+    typename Front::Rest rest[Batch];
+    uint32_t v[Batch][Front::Words];
+    TileAhead ahead;
+    auto readBatch = [&] __device__(uint32_t tile, int k0) {
+      UZIP_UNROLL
+      for (int j = 0; j < Batch; j++) {
+        uint32_t const at = tile * UZIP_TILE_VALUES + (k0 + j) * 256 + lane * 8;
+        if (inLevels) Front::load(in + offFixed + tile * FixedBytes, k0 + j, lane, &rest[j]);
+        if (Src) loadValues<Type>(src, srcUnit, at, elems, v[j]);
+        else if (Recv && !inLevels) loadValues<Type>(inPlain, 16, at, elems, v[j]);
+      }
+    };
+    if (warp < tiles) {
+      readBatch(warp, 0);
+      if (inLevels) {
+        ahead.readTable(in, tiles, warp, lane);
+        ahead.readVar(in + offVar, shm->inVarBytes, warp, lane);
+      }
+    }
     if (forward) {  // header, groups and table as they came
       for (uint32_t i = tid * 4; i < offFixed; i += nworkers * 4) uzipStoreWord(out + i, uzipLoadWord(in + i));
     }
 
     UZIP_NO_UNROLL
     for (uint32_t first = 0; first < tiles; first += nwarps) {
-      uint32_t const tile = first + warp;
+      uint32_t const tile = first + warp, next = tile + nwarps;
       uint32_t outEntry = 0;
       if (tile < tiles) {
+        char const* const inFixed = in + offFixed + tile * FixedBytes;
+        char* const outFixed = out + offFixed + tile * FixedBytes;
         bool ok = true;
         uint32_t exps[8];
         typename Front::TileState inState, outState;
         if (inLevels) {
-          uint32_t entry, at;
-          ok = locateTile(shm, in, tiles, tile, lane, &entry, &at);
+          Front::loadState(inFixed, lane, &inState);
+          ok = ahead.found;
           if (ok) {
-            uint32_t const words = entry & UZIP_TILE_WORDS_MASK;
-            if (Recv && Send && !Src && forward) fetchTile<true>(in + offVar + at, out + offVar + at, words, lane, scratch);
-            else fetchTile<false>(in + offVar + at, nullptr, words, lane, scratch);
-            ok = uzipDecodeTile<Type>(lane, entry, scratch, exps);
+            ahead.stage(scratch, forward ? out + offVar : nullptr, lane);
+            ok = uzipDecodeTile<Type>(lane, ahead.entry, scratch, exps);
           }
+          if (next < tiles) ahead.readTable(in, tiles, next, lane);
           if (!ok) {
             UZIP_UNROLL
             for (int i = 0; i < 8; i++) exps[i] = 0;
@@ -598,49 +628,46 @@ class Primitives<T, RedOp, Fan, Direct, ProtoUzip<SlicePerChunk, StepPerSlice, U
               uzipReportError(UZIP_ERR_TILE, shm->inPeer, tile, shm->inStep);
             }
           }
-          Front::loadState(in + offFixed + tile * FixedBytes, lane, &inState);
-          if (forward) Front::storeState(out + offFixed + tile * FixedBytes, lane, inState);
+          if (forward) Front::storeState(outFixed, lane, inState);
         }
         UZIP_UNROLL
         for (int k = 0; k < 4; k++) {
+          int const j = k % Batch;
+          if (k != 0 && j == 0) readBatch(tile, k);
           uint32_t const at = tile * UZIP_TILE_VALUES + k * 256 + lane * 8;
-          uint32_t peerValues[Front::Words], v[Front::Words];
-          if (Recv) {
-            if (inLevels) {
-              typename Front::Rest rest;
-              Front::load(in + offFixed + tile * FixedBytes, k, lane, &rest);
-              if (forward) Front::store(out + offFixed + tile * FixedBytes, k, lane, rest);
-              Front::merge(inState, k, &exps[2 * k], rest, peerValues);
-            } else {
-              loadValues<Type>(inPlain, 16, at, elems, peerValues);
-            }
+          uint32_t peerValues[Front::Words];
+          if (inLevels) {
+            if (forward) Front::store(outFixed, k, lane, rest[j]);
+            Front::merge(inState, k, &exps[2 * k], rest[j], peerValues);
+          } else if (Recv && Src) {
+            loadValues<Type>(inPlain, 16, at, elems, peerValues);
           }
-          if (Src) {
-            loadValues<Type>(src, srcUnit, at, elems, v);
-          } else {
+          if (!Src && inLevels) {
             UZIP_UNROLL
-            for (int i = 0; i < Front::Words; i++) v[i] = peerValues[i];
+            for (int i = 0; i < Front::Words; i++) v[j][i] = peerValues[i];
           }
-          if (!Bytes) reduceValues<Front::Words, Recv, Src, PreOp>(redFn, peerValues, postOp, v);
+          if (!Bytes) reduceValues<Front::Words, Recv, Src, PreOp>(redFn, peerValues, postOp, v[j]);
           if (!ok) {
             UZIP_UNROLL
-            for (int i = 0; i < Front::Words; i++) v[i] = 0;
+            for (int i = 0; i < Front::Words; i++) v[j][i] = 0;
           }
-          if (Dst) storeValues<Type>(dst, dstUnit, at, elems, v);
+          if (Dst) storeValues<Type>(dst, dstUnit, at, elems, v[j]);
           if (Send && !forward) {
             if (outLevels) {
-              typename Front::Rest rest;
-              Front::split(outState, k, lane, v, &exps[2 * k], &rest);
-              Front::store(out + offFixed + tile * FixedBytes, k, lane, rest);
+              typename Front::Rest outRest;
+              Front::split(outState, k, lane, v[j], &exps[2 * k], &outRest);
+              Front::store(outFixed, k, lane, outRest);
             } else {
-              storeValues<Type>(outPlain, 16, at, elems, v);
+              storeValues<Type>(outPlain, 16, at, elems, v[j]);
             }
           }
         }
+        if (next < tiles) readBatch(next, 0);
         if (outLevels) {
-          Front::storeState(out + offFixed + tile * FixedBytes, lane, outState);
+          Front::storeState(outFixed, lane, outState);
           outEntry = uzipEncodeTile<Type>(lane, exps, scratch);
         }
+        if (inLevels && next < tiles) ahead.readVar(in + offVar, shm->inVarBytes, next, lane);
       }
       if (outLevels) {
         // Every warp adds up the same sizes; the next round uses the other row, so one barrier a round suffices.
