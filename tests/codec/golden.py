@@ -314,8 +314,13 @@ def must_refuse() -> dict[str, Bad]:
         struct.pack_into("<I", slot, at.groups, offset)
         bad[name] = Bad(bytes(slot), n, ERR_TILE, why, 0)
 
-    group("group-misaligned", 2, "a group offset within a word")
-    group("group-misaligned-1", 0xFFFFFFFF, "a group offset of ones")
+    group("group-all-ones", 0xFFFFFFFF, "a group offset of ones")
+    for offset in (1, 2, 3):  # the tile is whole, but lies between words
+        shifted = bytearray(base[: at.var] + bytes(offset) + base[at.var :] + bytes(4 - offset))
+        h = Header.unpack(base)
+        shifted[:32] = dataclasses.replace(h, wire_bytes=len(shifted), var_bytes=h.var_bytes + 4).pack()
+        struct.pack_into("<I", shifted, at.groups, offset)
+        bad[f"group-misaligned-{offset}"] = Bad(bytes(shifted), n, ERR_TILE, "a group offset within a word", 0)
     group("group-past-the-section", 4, "the tile ends a word past the variable section")
     group("group-at-the-end", var, "the tile begins where the variable section ends")
     group("group-beyond", 0x7FFFFFFC, "the tile begins far beyond the slot")
