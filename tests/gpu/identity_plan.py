@@ -105,8 +105,14 @@ class Case:
 
     @property
     def covered(self) -> bool:
-        """Whether NCCL_PROTO=UZIP makes its network hops framed."""
+        """Whether NCCL_PROTO=UZIP may compress it."""
         return self.func in ("all_reduce", "broadcast") and self.dtype in FLOATS
+
+    @property
+    def framed(self) -> bool:
+        """Whether NCCL_PROTO=UZIP makes its network hops framed. Broadcast is of any type, since its ends may name
+        different ones; types without a codec then travel in raw slots."""
+        return self.covered or self.func == "broadcast"
 
     def send_elements(self, ranks: int) -> int:
         return self.count * ranks if self.func == "reduce_scatter" else self.count
@@ -117,7 +123,7 @@ class Case:
     def ring_raw_bytes(self, ranks: int) -> int:
         """Payload bytes that all ranks together send for it over a ring."""
         hops = 2 * (ranks - 1) if self.func == "all_reduce" else ranks - 1
-        return hops * self.count * self.element_bytes if self.covered else 0
+        return hops * self.count * self.element_bytes if self.framed else 0
 
 
 @dataclass(frozen=True)
