@@ -62,5 +62,6 @@ format: venv ## format the sources in place
 	@$(TOOLS)/check --fix
 
 .PHONY: clean
-clean: ## remove what was built, but not .venv
+clean: ## remove what was built, but not .venv; FORCE=1 also drops unexported edits in build/nccl
+	@$(TOOLS)/tree --remove $(if $(filter-out 0,$(FORCE)),--force)
 	rm -rf $(BUILD)

@@ -115,9 +115,15 @@ def test_tree_refuses_to_lose_edits(patched: Fork, committed: bool) -> None:
     assert ("init: mine" if committed else "src/init.cc") in error
     assert "int mine" in (patched.tree / "src/init.cc").read_text()
     assert "drift" in patched.refused("check-patches")
+    assert "FORCE=1" in patched.refused("tree", "--remove")
     patched.ok("tree", "--force")
     assert "int mine" not in (patched.tree / "src/init.cc").read_text()
     patched.ok("check-patches")
+
+
+def test_tree_without_edits_is_removed(patched: Fork) -> None:
+    patched.ok("tree", "--remove")
+    assert not patched.tree.exists()
 
 
 def test_tree_refuses_to_lose_an_edited_copy(patched: Fork) -> None:

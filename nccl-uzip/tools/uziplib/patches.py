@@ -223,18 +223,21 @@ class Tree:
             if not self.dirty() and self.tree_of("HEAD") == self.tree_of(target) and self.export() == patches:
                 self.git("update-ref", APPLIED, "HEAD")
                 return False
-            edits = self.edits()
-            if edits:
-                raise Failure(
-                    f"{self.path}: holds edits that are not in {series.folder}:\n  " + "\n  ".join(edits) + "\n"
-                    "Commit them there and run `make export-patches`, or drop them with FORCE=1."
-                )
+            self.refuse_to_lose_edits()
         # Only files that differ are written, so that a rebuild compiles only what they touch.
         self.git("symbolic-ref", "HEAD", "refs/heads/uzip")
         self.git("reset", "-q", "--hard", target)
         self.git("clean", "-q", "-fd")
         self.git("update-ref", APPLIED, target)
         return True
+
+    def refuse_to_lose_edits(self) -> None:
+        edits = self.edits()
+        if edits:
+            raise Failure(
+                f"{self.path}: holds edits that are not in the series:\n  " + "\n  ".join(edits) + "\n"
+                "Commit them there and run `make export-patches`, or drop them with FORCE=1."
+            )
 
     def dirty(self) -> list[str]:
         return self.git("status", "--porcelain").splitlines()
