@@ -302,7 +302,8 @@ static std::string placeOf(EmuBlock::Impl const* b, Fiber const& f) {
   if (warp.polling & bit) return at("polls", f.file, f.line);
   Barrier const& bar = b->barriers[f.barrier];
   if (bar.waiting[f.warp] & bit) {
-    return at("waits at barrier " + std::to_string(f.barrier) + " of " + std::to_string(bar.expected) + " threads", f.file, f.line);
+    return at("waits at barrier " + std::to_string(f.barrier) + " of " + std::to_string(bar.expected) + " threads",
+              f.file, f.line);
   }
   std::vector<Meeting const*> meetings = {&warp.full[warp.parity]};
   for (auto const& p : warp.partial) meetings.push_back(p.get());
@@ -347,33 +348,16 @@ void uzipEmuFail(char const* message) {
 static inline void contribute(Meeting* m, uint32_t lane, uint32_t v) {
   uint32_t& r = m->x.result;
   switch (m->op) {
-    case EmuOp::Ballot:
-      r |= v << lane;
-      break;
-    case EmuOp::ReduceAdd:
-      r += v;
-      break;
-    case EmuOp::ReduceOr:
-      r |= v;
-      break;
-    case EmuOp::ReduceXor:
-      r ^= v;
-      break;
-    case EmuOp::ReduceMax:
-      r = v > r ? v : r;
-      break;
-    case EmuOp::ReduceMin:
-      r = v < r ? v : r;
-      break;
-    case EmuOp::ReduceAnd:
-      r &= v;
-      break;
+    case EmuOp::Ballot: r |= v << lane; break;
+    case EmuOp::ReduceAdd: r += v; break;
+    case EmuOp::ReduceOr: r |= v; break;
+    case EmuOp::ReduceXor: r ^= v; break;
+    case EmuOp::ReduceMax: r = v > r ? v : r; break;
+    case EmuOp::ReduceMin: r = v < r ? v : r; break;
+    case EmuOp::ReduceAnd: r &= v; break;
     case EmuOp::Shuffle:
-    case EmuOp::Match:
-      m->x.val[lane] = v;
-      break;
-    case EmuOp::SyncWarp:
-      break;
+    case EmuOp::Match: m->x.val[lane] = v; break;
+    case EmuOp::SyncWarp: break;
   }
 }
 
@@ -441,7 +425,8 @@ bool uzipEmuBarrier(unsigned id, unsigned nthreads, bool vote, char const* file,
   EmuBlock::Impl* b = f->impl;
   if (nthreads == 0) nthreads = unsigned(b->nthreads);
   if (id >= unsigned(kEmuBarriers)) uzipEmuFail("barrier number out of range");
-  if (nthreads % 32 != 0 || nthreads > unsigned(b->nthreads)) uzipEmuFail("a barrier's threads must be whole warps of the block");
+  if (nthreads % 32 != 0 || nthreads > unsigned(b->nthreads))
+    uzipEmuFail("a barrier's threads must be whole warps of the block");
   f->barrier = uint8_t(id);
   f->file = file;
   f->line = line;
@@ -484,7 +469,8 @@ void uzipEmuYield(char const* file, int line) {
 EmuBlock::EmuBlock(int nthreads, std::function<void()> kernel, EmuOptions const& options) : impl(new Impl()) {
   Impl* b = impl.get();
   if (nthreads <= 0 || nthreads > kEmuMaxThreads || nthreads % 32 != 0) {
-    fprintf(stderr, "warp emulator: a block of %d threads; allowed are multiples of 32 up to %d\n", nthreads, kEmuMaxThreads);
+    fprintf(stderr, "warp emulator: a block of %d threads; allowed are multiples of 32 up to %d\n", nthreads,
+            kEmuMaxThreads);
     abort();
   }
   b->nthreads = nthreads;
@@ -542,6 +528,7 @@ EmuBlock::~EmuBlock() {
 }
 
 void* EmuBlock::shared() const { return impl->sharedBase; }
+uint64_t EmuBlock::events() const { return impl->events; }
 void EmuBlock::dump() const { dumpBlock(impl.get()); }
 
 EmuState EmuBlock::run() {

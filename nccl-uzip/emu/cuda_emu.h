@@ -50,13 +50,13 @@ static constexpr int kEmuBarriers = 16;
 
 struct EmuOptions {
   dim3 block = dim3(0, 0, 0);  // blockIdx
-  dim3 grid;                   // gridDim
+  dim3 grid;  // gridDim
   size_t sharedBytes = 0;  // of the block's shared memory, zeroed at the start
-  uint64_t seed = 0;       // 0: lanes in ascending order. Else fibers run in an order drawn from this seed
+  uint64_t seed = 0;  // 0: lanes in ascending order. Else fibers run in an order drawn from this seed
 };
 
 enum class EmuState {
-  Done,    // every thread has returned
+  Done,  // every thread has returned
   Polling  // at least one thread polls memory that another block or the host must change
 };
 
@@ -72,6 +72,8 @@ class EmuBlock {
 
   EmuState run();
   void* shared() const;
+  // Counts what threads did other than to poll. Unchanged over a run() that came to nothing.
+  uint64_t events() const;
   // Prints to stderr where each thread is, threads at the same place in one line.
   void dump() const;
 
@@ -111,7 +113,18 @@ void uzipEmuYield(char const* file = __builtin_FILE(), int line = __builtin_LINE
 
 // --- Warp collectives ----------------------------------------------------------------------------------------------------
 
-enum class EmuOp : uint8_t { SyncWarp, Shuffle, Ballot, ReduceAdd, ReduceMax, ReduceMin, ReduceAnd, ReduceOr, ReduceXor, Match };
+enum class EmuOp : uint8_t {
+  SyncWarp,
+  Shuffle,
+  Ballot,
+  ReduceAdd,
+  ReduceMax,
+  ReduceMin,
+  ReduceAnd,
+  ReduceOr,
+  ReduceXor,
+  Match
+};
 
 // What the lanes brought to a collective. val holds only what Shuffle and Match lanes of the mask brought.
 struct EmuExchange {
@@ -125,7 +138,9 @@ EmuExchange const* uzipEmuExchange(EmuOp op, uint32_t mask, uint32_t value, char
 
 #define UZIP_EMU_SITE char const *file = __builtin_FILE(), int line = __builtin_LINE()
 
-inline void __syncwarp(uint32_t mask = 0xffffffffu, UZIP_EMU_SITE) { uzipEmuExchange(EmuOp::SyncWarp, mask, 0, file, line); }
+inline void __syncwarp(uint32_t mask = 0xffffffffu, UZIP_EMU_SITE) {
+  uzipEmuExchange(EmuOp::SyncWarp, mask, 0, file, line);
+}
 inline uint32_t __ballot_sync(uint32_t mask, int predicate, UZIP_EMU_SITE) {
   return uzipEmuExchange(EmuOp::Ballot, mask, predicate != 0, file, line)->result;
 }
@@ -189,12 +204,14 @@ inline T __shfl_sync(uint32_t mask, T v, int source, int width = 32, UZIP_EMU_SI
 template <typename T>
 inline T __shfl_up_sync(uint32_t mask, T v, unsigned delta, int width = 32, UZIP_EMU_SITE) {
   uint32_t w = uint32_t(width);
-  return uzipEmuShuffle(mask, v, [=](uint32_t lane) { return (lane & (w - 1)) >= delta ? lane - delta : lane; }, file, line);
+  return uzipEmuShuffle(
+      mask, v, [=](uint32_t lane) { return (lane & (w - 1)) >= delta ? lane - delta : lane; }, file, line);
 }
 template <typename T>
 inline T __shfl_down_sync(uint32_t mask, T v, unsigned delta, int width = 32, UZIP_EMU_SITE) {
   uint32_t w = uint32_t(width);
-  return uzipEmuShuffle(mask, v, [=](uint32_t lane) { return (lane & (w - 1)) + delta < w ? lane + delta : lane; }, file, line);
+  return uzipEmuShuffle(
+      mask, v, [=](uint32_t lane) { return (lane & (w - 1)) + delta < w ? lane + delta : lane; }, file, line);
 }
 template <typename T>
 inline T __shfl_xor_sync(uint32_t mask, T v, int bits, int width = 32, UZIP_EMU_SITE) {
@@ -211,8 +228,12 @@ uint32_t __activemask();
 bool uzipEmuBarrier(unsigned id, unsigned nthreads, bool vote, char const* file, int line);
 
 inline void barrier_sync(int id, UZIP_EMU_SITE) { uzipEmuBarrier(unsigned(id), 0, false, file, line); }
-inline void barrier_sync(int id, int nthreads, UZIP_EMU_SITE) { uzipEmuBarrier(unsigned(id), unsigned(nthreads), false, file, line); }
-inline bool barrier_red_or(bool vote, int id, UZIP_EMU_SITE) { return uzipEmuBarrier(unsigned(id), 0, vote, file, line); }
+inline void barrier_sync(int id, int nthreads, UZIP_EMU_SITE) {
+  uzipEmuBarrier(unsigned(id), unsigned(nthreads), false, file, line);
+}
+inline bool barrier_red_or(bool vote, int id, UZIP_EMU_SITE) {
+  return uzipEmuBarrier(unsigned(id), 0, vote, file, line);
+}
 inline bool barrier_red_or(bool vote, int id, int nthreads, UZIP_EMU_SITE) {
   return uzipEmuBarrier(unsigned(id), unsigned(nthreads), vote, file, line);
 }
@@ -245,8 +266,7 @@ inline T atomicCAS(T* at, T compare, T v) {
 template <typename T>
 inline T atomicMax(T* at, T v) {
   T old = __atomic_load_n(at, __ATOMIC_RELAXED);
-  while (old < v && !__atomic_compare_exchange_n(at, &old, v, false, __ATOMIC_RELAXED, __ATOMIC_RELAXED)) {
-  }
+  while (old < v && !__atomic_compare_exchange_n(at, &old, v, false, __ATOMIC_RELAXED, __ATOMIC_RELAXED)) {}
   return old;
 }
 
@@ -292,8 +312,8 @@ constexpr uint32_t uzipEmuFields(uint32_t a, uint32_t b, F f) {
   for (int s = 0; s < 32; s += Bits) result |= (uint32_t(f((a >> s) & field, (b >> s) & field)) & field) << s;
   return result;
 }
-#define UZIP_EMU_SIMD(name, bits, expr) \
-  inline uint32_t name(uint32_t a, uint32_t b) { \
+#define UZIP_EMU_SIMD(name, bits, expr)                                                        \
+  inline uint32_t name(uint32_t a, uint32_t b) {                                               \
     return uzipEmuFields<bits>(a, b, [](uint32_t x, uint32_t y) -> uint32_t { return expr; }); \
   }
 UZIP_EMU_SIMD(__vadd2, 16, x + y)

@@ -202,9 +202,12 @@ inline half emuRound<half>(float v) {
   uint32_t const u = emuBitsOf(v), magnitude = u & 0x7fffffffu;
   uint32_t h;
   if (magnitude > 0x7f800000u) return half{0x7fff};
-  if (magnitude >= 0x47800000u) h = 0x7c00u;  // 2^16 and more
-  else if (magnitude < 0x38800000u) h = emuBitsOf(emuFloatOf(magnitude) + 0.5f) - 0x3f000000u;  // subnormal: 0.5 has its ulp
-  else h = (magnitude - 0x38000000u + 0xfffu + (magnitude >> 13 & 1)) >> 13;
+  if (magnitude >= 0x47800000u)
+    h = 0x7c00u;  // 2^16 and more
+  else if (magnitude < 0x38800000u)
+    h = emuBitsOf(emuFloatOf(magnitude) + 0.5f) - 0x3f000000u;  // subnormal: 0.5 has its ulp
+  else
+    h = (magnitude - 0x38000000u + 0xfffu + (magnitude >> 13 & 1)) >> 13;
   return half{uint16_t(h | (u >> 16 & 0x8000u))};
 }
 
@@ -314,10 +317,10 @@ inline Pack applyPostOp(Fn const&, Pack a) {
 
 // Reduces nElts elements of all sources, in their order, preOp on the first PreOpSrcs, into all destinations. Threads take
 // neighbouring pieces of 64 bytes. Sources and destinations may be the same buffer.
-template <int Unroll, typename RedFn, typename T, int MultimemSrcs, int MinSrcs, int MaxSrcs, int MultimemDsts, int MinDsts, int MaxDsts,
-          int PreOpSrcs>
-inline void reduceCopy(int thread, int nThreads, uint64_t redArg, bool postOp, int nSrcs, void** srcs, int nDsts, void** dsts,
-                       ssize_t nElts) {
+template <int Unroll, typename RedFn, typename T, int MultimemSrcs, int MinSrcs, int MaxSrcs, int MultimemDsts,
+          int MinDsts, int MaxDsts, int PreOpSrcs>
+inline void reduceCopy(int thread, int nThreads, uint64_t redArg, bool postOp, int nSrcs, void** srcs, int nDsts,
+                       void** dsts, ssize_t nElts) {
   static_assert(MultimemSrcs == 0 && MultimemDsts == 0, "no multimem here");
   static_assert(PreOpSrcs <= 1, "only the local input has a preOp");
   constexpr ssize_t Piece = 64 / ssize_t(sizeof(T));
@@ -369,7 +372,8 @@ struct ProtoPlain {
 };
 
 // A ring's primitives over slots of plain values. Thread 0 waits for both peers, the last thread posts to both, all move data.
-template <typename T, typename RedOp, typename Fan, int Direct, int SlicePerChunk, int StepPerSlice, int P2p, bool isNetOffload>
+template <typename T, typename RedOp, typename Fan, int Direct, int SlicePerChunk, int StepPerSlice, int P2p,
+          bool isNetOffload>
 class Primitives<T, RedOp, Fan, Direct, ProtoPlain<SlicePerChunk, StepPerSlice>, P2p, isNetOffload> {
   int const tid, nthreads, stepElems;
   T const* const input;
@@ -407,12 +411,15 @@ class Primitives<T, RedOp, Fan, Direct, ProtoPlain<SlicePerChunk, StepPerSlice>,
         if (recv) srcs[nSrcs++] = slot(recvConn, recvStep);
         if (out) dsts[nDsts++] = output + outIx + offset;
         if (send) dsts[nDsts++] = slot(sendConn, sendStep);
-        if (in) reduceCopy<1, RedOp, T, 0, 1, 2, 0, 1, 2, 1>(tid, nthreads, redOpArg, false, nSrcs, srcs, nDsts, dsts, n);
-        else reduceCopy<1, RedOp, T, 0, 1, 2, 0, 1, 2, 0>(tid, nthreads, redOpArg, false, nSrcs, srcs, nDsts, dsts, n);
+        if (in)
+          reduceCopy<1, RedOp, T, 0, 1, 2, 0, 1, 2, 1>(tid, nthreads, redOpArg, false, nSrcs, srcs, nDsts, dsts, n);
+        else
+          reduceCopy<1, RedOp, T, 0, 1, 2, 0, 1, 2, 0>(tid, nthreads, redOpArg, false, nSrcs, srcs, nDsts, dsts, n);
       }
       barrier_sync(15, nthreads);
       if (tid == nthreads - 1 && send) {
-        sendConn->connFifo[sendStep % NCCL_STEPS].size = ssize_t(n) * ssize_t(sizeof(T));
+        if (sendConn->connFifo != nullptr)
+          sendConn->connFifo[sendStep % NCCL_STEPS].size = ssize_t(n) * ssize_t(sizeof(T));
         fence_acq_rel_sys();
         st_relaxed_sys_global(sendConn->tail, sendStep + StepPerSlice);
       }
@@ -424,8 +431,9 @@ class Primitives<T, RedOp, Fan, Direct, ProtoPlain<SlicePerChunk, StepPerSlice>,
   }
 
  public:
-  Primitives(int tid, int nthreads, int const* recvPeers, int const* sendPeers, void const* inputBuf, void* outputBuf, uint64_t redOpArg,
-             uint8_t /*group*/ = 0, uint8_t connIndexRecv = 0, uint8_t connIndexSend = 0, ncclDevWorkColl* = nullptr)
+  Primitives(int tid, int nthreads, int const* recvPeers, int const* sendPeers, void const* inputBuf, void* outputBuf,
+             uint64_t redOpArg, uint8_t /*group*/ = 0, uint8_t connIndexRecv = 0, uint8_t connIndexSend = 0,
+             ncclDevWorkColl* = nullptr)
       : tid(tid),
         nthreads(nthreads),
         stepElems(int(ncclShmem.comm.buffSizes[NCCL_PROTO_SIMPLE] / NCCL_STEPS / sizeof(T))),
@@ -441,7 +449,8 @@ class Primitives<T, RedOp, Fan, Direct, ProtoPlain<SlicePerChunk, StepPerSlice>,
       sendStep = roundUp(sendConn->step, SlicePerChunk * StepPerSlice);
     }
     barrier_sync(15, nthreads);
-    if (tid == 0 && recvConn != nullptr) st_relaxed_sys_global(recvConn->head, recvStep);  // credits, in case step was rounded up
+    if (tid == 0 && recvConn != nullptr)
+      st_relaxed_sys_global(recvConn->head, recvStep);  // credits, in case step was rounded up
   }
   ~Primitives() {
     if (tid == 0 && recvConn != nullptr) recvConn->step = recvStep;
@@ -454,7 +463,9 @@ class Primitives<T, RedOp, Fan, Direct, ProtoPlain<SlicePerChunk, StepPerSlice>,
   void directRecv(ssize_t outIx, int n) { op(true, false, false, true, 0, outIx, n); }
   void directRecvCopyDirectSend(ssize_t, ssize_t outIx, int n) { op(true, true, false, true, 0, outIx, n); }
   void directRecvReduceDirectSend(ssize_t inIx, ssize_t, ssize_t n) { op(true, true, true, false, inIx, 0, int(n)); }
-  void directRecvReduceCopyDirectSend(ssize_t inIx, ssize_t outIx, ssize_t n, bool) { op(true, true, true, true, inIx, outIx, int(n)); }
+  void directRecvReduceCopyDirectSend(ssize_t inIx, ssize_t outIx, ssize_t n, bool) {
+    op(true, true, true, true, inIx, outIx, int(n));
+  }
 };
 
 #endif  // UZIP_NCCL_SHIM_H_

@@ -13,32 +13,58 @@ static constexpr char kGuardByte = char(0xc3);
 // What slots hold before anything is received, and behind a message that was cut short.
 static constexpr char kEmptyByte = char(0xee);
 
-EmuFifo::EmuFifo(int stride, uint64_t firstStep, int connFlags) {
+static constexpr size_t kGuardBytes = 256;
+
+struct EmuFifo::Layout {
+  alignas(64) uint64_t head;
+  alignas(64) uint64_t tail;
+  alignas(64) ncclConnFifo fifo[NCCL_STEPS];
+  alignas(128) char guarded[];  // guard, slots, guard
+};
+
+static char* alignedUp(void* p) { return (char*)((uintptr_t(p) + 127) & ~uintptr_t(127)); }
+
+size_t EmuFifo::bytesFor(int stride) { return 128 + sizeof(Layout) + 2 * kGuardBytes + size_t(stride) * NCCL_STEPS; }
+
+void EmuFifo::clear(void* memory, int stride, uint64_t firstStep) {
+  Layout* const l = (Layout*)alignedUp(memory);
+  size_t const slotBytes = size_t(stride) * NCCL_STEPS;
+  memset(l->guarded, kGuardByte, slotBytes + 2 * kGuardBytes);
+  memset(l->guarded + kGuardBytes, kEmptyByte, slotBytes);
+  for (ncclConnFifo& f : l->fifo) f = ncclConnFifo{NCCL_MODE_NORMAL, 0, -1, nullptr};
+  l->head = l->tail = firstStep;
+}
+
+EmuFifo::EmuFifo(int stride, uint64_t firstStep, int connFlags, void* memory, bool direct) {
+  if (memory == nullptr) {
+    own.resize(bytesFor(stride));
+    memory = own.data();
+    clear(memory, stride, firstStep);
+  }
+  layout = (Layout*)alignedUp(memory);
   slotBytes = size_t(stride) * NCCL_STEPS;
-  memory.assign(slotBytes + 2 * kGuard + 128, kGuardByte);
-  slots = (char*)((uintptr_t(memory.data()) + kGuard + 127) & ~uintptr_t(127));
-  memset(slots, kEmptyByte, slotBytes);
-  head = tail = firstStep;
-  for (ncclConnFifo& f : fifo) f = ncclConnFifo{NCCL_MODE_NORMAL, 0, -1, nullptr};
-  memset(&conn, 0, sizeof(conn));
-  conn.buffs[NCCL_PROTO_SIMPLE] = slots;
-  conn.head = &head;
-  conn.tail = &tail;
+  conn = ncclConnInfo();
+  conn.buffs[NCCL_PROTO_SIMPLE] = layout->guarded + kGuardBytes;
+  conn.head = &layout->head;
+  conn.tail = &layout->tail;
   conn.flags = connFlags;
   conn.stepSize = stride;
-  conn.connFifo = fifo;
+  conn.connFifo = direct ? nullptr : layout->fifo;
   conn.step = firstStep;
 }
 
 void EmuFifo::checkGuards() const {
-  for (char const* p = memory.data(); p < memory.data() + memory.size(); p++) {
-    if (p == slots) p += slotBytes;
-    if (*p != kGuardByte) throw EmuNetError("a slot was written out of its bounds");
+  for (size_t i = 0; i < kGuardBytes; i++) {
+    if (layout->guarded[i] != kGuardByte || layout->guarded[kGuardBytes + slotBytes + i] != kGuardByte) {
+      throw EmuNetError("a slot was written out of its bounds");
+    }
   }
 }
 
 static int fifoSlot(uint64_t step) { return int(step % NCCL_STEPS); }
-static char* slotAt(EmuFifo* f, uint64_t step) { return f->conn.buffs[NCCL_PROTO_SIMPLE] + fifoSlot(step) * int64_t(f->conn.stepSize); }
+static char* slotAt(EmuFifo* f, uint64_t step) {
+  return f->conn.buffs[NCCL_PROTO_SIMPLE] + fifoSlot(step) * int64_t(f->conn.stepSize);
+}
 
 // --- Send ----------------------------------------------------------------------------------------------------------------
 
@@ -102,8 +128,9 @@ bool EmuSendProxy::progress() {
 }
 
 std::string EmuSendProxy::state() const {
-  return name + ": sent " + std::to_string(doneSteps) + " of " + std::to_string(steps) + " steps from " + std::to_string(base) + ", head " +
-         std::to_string(*fifo->conn.head) + ", tail " + std::to_string(*fifo->conn.tail) + (size >= 0 ? ", a message in flight" : "");
+  return name + ": sent " + std::to_string(doneSteps) + " of " + std::to_string(steps) + " steps from " +
+         std::to_string(base) + ", head " + std::to_string(*fifo->conn.head) + ", tail " +
+         std::to_string(*fifo->conn.tail) + (size >= 0 ? ", a message in flight" : "");
 }
 
 // --- Receive -------------------------------------------------------------------------------------------------------------
@@ -117,8 +144,8 @@ void EmuRecvProxy::start(int64_t steps, int chunkSteps, int sliceSteps) {
 
 // A slot may be filled again once the device has moved the head past it.
 bool EmuRecvProxy::wantsRead() const {
-  return received < steps &&
-         __atomic_load_n(fifo->conn.head, __ATOMIC_ACQUIRE) + NCCL_STEPS >= base + uint64_t(received) + uint64_t(sliceSteps);
+  return received < steps && __atomic_load_n(fifo->conn.head, __ATOMIC_ACQUIRE) + NCCL_STEPS >=
+                                 base + uint64_t(received) + uint64_t(sliceSteps);
 }
 
 bool EmuRecvProxy::progress() {
@@ -128,8 +155,8 @@ bool EmuRecvProxy::progress() {
     int64_t const capacity = int64_t(sliceSteps) * fifo->conn.stepSize;
     bool const inLength = got < int64_t(sizeof(lengthField));
     if (!inLength && lengthField > uint64_t(capacity)) {
-      throw EmuNetError(name + ": message truncated: " + std::to_string(lengthField) + " bytes for a posted receive of " +
-                        std::to_string(capacity));
+      throw EmuNetError(name + ": message truncated: " + std::to_string(lengthField) +
+                        " bytes for a posted receive of " + std::to_string(capacity));
     }
     int64_t const end = inLength ? int64_t(sizeof(lengthField)) : int64_t(sizeof(lengthField) + lengthField);
     if (got < end) {
@@ -153,10 +180,12 @@ bool EmuRecvProxy::progress() {
 }
 
 bool EmuRecvProxy::done() const {
-  return received == steps && (steps == 0 || __atomic_load_n(fifo->conn.head, __ATOMIC_ACQUIRE) >= base + uint64_t(steps));
+  return received == steps &&
+         (steps == 0 || __atomic_load_n(fifo->conn.head, __ATOMIC_ACQUIRE) >= base + uint64_t(steps));
 }
 
 std::string EmuRecvProxy::state() const {
-  return name + ": received " + std::to_string(received) + " of " + std::to_string(steps) + " steps from " + std::to_string(base) +
-         ", head " + std::to_string(*fifo->conn.head) + ", tail " + std::to_string(*fifo->conn.tail);
+  return name + ": received " + std::to_string(received) + " of " + std::to_string(steps) + " steps from " +
+         std::to_string(base) + ", head " + std::to_string(*fifo->conn.head) + ", tail " +
+         std::to_string(*fifo->conn.tail);
 }

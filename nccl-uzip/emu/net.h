@@ -23,36 +23,40 @@ struct EmuNetError : std::runtime_error {
 
 // Damage done to one message on its way: xor one byte, or cut the message short.
 struct EmuFault {
-  int rank = -1, channel = 0;   // whose send
-  int64_t message = 0;          // index of the message on the connection
-  int64_t byte = -1;            // byte to change ...
-  uint8_t flip = 0;             // ... by xor
-  int64_t truncate = -1;        // bytes that remain
+  int rank = -1, channel = 0;  // whose send
+  int64_t message = 0;  // index of the message on the connection
+  int64_t byte = -1;  // byte to change ...
+  uint8_t flip = 0;  // ... by xor
+  int64_t truncate = -1;  // bytes that remain
 };
 
-// Buffers and counters of one end of a connection. Guard words lie before and behind the slots.
+// Slots and counters of a connection. Guard bytes lie before and behind the slots. The two ends of a network link have one each;
+// those of a direct link share one, in memory that both processes map.
 class EmuFifo {
  public:
   // stride: bytes from one step's slot to the next, at least a step's payload. connFlags: ncclConnInfo::flags.
-  EmuFifo(int stride, uint64_t firstStep, int connFlags);
+  // memory: at least bytesFor(stride) bytes that outlive this object, or null to have own ones. `direct`: the link has no proxies;
+  // conn.connFifo is null. Only one end may `clear` what a direct link shares.
+  EmuFifo(int stride, uint64_t firstStep, int connFlags, void* memory = nullptr, bool direct = false);
   EmuFifo(EmuFifo const&) = delete;
-  // Throws EmuNetError if the guard words have changed.
+  static size_t bytesFor(int stride);
+  static void clear(void* memory, int stride, uint64_t firstStep);
+  // Throws EmuNetError if the guard bytes have changed.
   void checkGuards() const;
 
   ncclConnInfo conn;
 
  private:
-  static constexpr size_t kGuard = 256;
-  std::vector<char> memory;
-  char* slots;
+  struct Layout;
+  std::vector<char> own;
+  Layout* layout;
   size_t slotBytes;
-  uint64_t head, tail;
-  ncclConnFifo fifo[NCCL_STEPS];
 };
 
 class EmuSendProxy {
  public:
-  EmuSendProxy(EmuFifo* fifo, int fd, std::string name) : fifo(fifo), fd(fd), name(std::move(name)), base(fifo->conn.step) {}
+  EmuSendProxy(EmuFifo* fifo, int fd, std::string name)
+      : fifo(fifo), fd(fd), name(std::move(name)), base(fifo->conn.step) {}
 
   // Begins an operation of `steps` steps; the step counter goes on from the last one, rounded up to a chunk.
   void start(int64_t steps, int chunkSteps, int sliceSteps);
@@ -64,7 +68,7 @@ class EmuSendProxy {
   std::string state() const;
 
   std::vector<EmuFault> faults;
-  uint64_t bytes = 0;     // payload of the messages sent, since the start of the program
+  uint64_t bytes = 0;  // payload of the messages sent, since the start of the program
   int64_t messages = 0;
 
  private:
@@ -84,7 +88,8 @@ class EmuSendProxy {
 
 class EmuRecvProxy {
  public:
-  EmuRecvProxy(EmuFifo* fifo, int fd, std::string name) : fifo(fifo), fd(fd), name(std::move(name)), base(fifo->conn.step) {}
+  EmuRecvProxy(EmuFifo* fifo, int fd, std::string name)
+      : fifo(fifo), fd(fd), name(std::move(name)), base(fifo->conn.step) {}
 
   void start(int64_t steps, int chunkSteps, int sliceSteps);
   bool progress();

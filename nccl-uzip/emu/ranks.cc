@@ -89,13 +89,15 @@ struct Options {
   uint64_t firstStep = 0;
   uint64_t seed = 0;
   uint32_t typeMask = 0xffffffffu;
-  std::vector<bool> unframed;  // by sending rank
+  std::vector<bool> unframed, direct;  // by sending rank
   std::vector<EmuFault> faults;
   uint64_t abortAfter = 0;
   double timeout = 120;
 
   uint64_t elementBytes() const { return type == Type::F32 ? 4 : 2; }
-  uint32_t uzipTypeOfPayload() const { return type == Type::Bf16 ? UZIP_TYPE_BF16 : type == Type::F16 ? UZIP_TYPE_F16 : UZIP_TYPE_F32; }
+  uint32_t uzipTypeOfPayload() const {
+    return type == Type::Bf16 ? UZIP_TYPE_BF16 : type == Type::F16 ? UZIP_TYPE_F16 : UZIP_TYPE_F32;
+  }
 };
 
 void printHelp() {
@@ -104,13 +106,15 @@ void printHelp() {
       "Runs collectives of N local processes over loopback sockets, with the device code of libnccl-uzip on the CPU.\n"
       "\n"
       "  --ranks N              processes, 2 to 64 (2)\n"
-      "  --collective NAME      all_reduce, broadcast, or several with commas, run one after the other; the last one's result\n"
+      "  --collective NAME      all_reduce, broadcast, or several with commas, run one after the other; the last one's "
+      "result\n"
       "                         counts (all_reduce)\n"
       "  --op NAME              sum, prod, min, max, avg, premulsum (by 1.5) (sum)\n"
       "  --dtype NAME           bf16, f16, f32 (from the payload's name, else bf16)\n"
       "  --mode MODE            simple or uzip (uzip)\n"
       "  --compare              also run in mode simple and compare all outputs bit for bit\n"
-      "  --payload FILE         raw little-endian values; rank r begins at element r * 4099, and the file repeats without end\n"
+      "  --payload FILE         raw little-endian values; rank r begins at element r * 4099, and the file repeats "
+      "without end\n"
       "  --count N              elements (those of the payload)\n"
       "  --channels C           rings, each in another order, 1 to 64 (2)\n"
       "  --buffsize BYTES       payload of a connection's 8 steps, a multiple of 4096 (4194304)\n"
@@ -122,13 +126,16 @@ void printHelp() {
       "  --seed S               order of threads is drawn from S; 0 is ascending (0)\n"
       "  --encode MASK          bit t set: type t (1 bf16, 2 f16, 3 f32) is encoded (all)\n"
       "  --unframed R[,R...]    links out of these ranks carry plain values\n"
+      "  --direct R[,R...]      links out of these ranks are shared memory, as between GPUs of a node: plain values, "
+      "no proxies\n"
       "  --fault SPEC           damage a message: rank=R,channel=C,message=N and byte=B,xor=X or truncate=BYTES\n"
       "  --abort-after BYTES    every rank raises its abort flag once it has sent so much\n"
       "  --timeout S            seconds without progress that count as a hang (120)\n"
       "  --json FILE            results; `-` is standard output\n"
       "  --out PREFIX           rank r writes its output to PREFIX.r\n"
       "\n"
-      "Exit status: 0 done, 1 outputs differ, 2 usage, 3 hang, 4 a rank failed, 5 a slot was refused (see \"errors\" in the JSON).");
+      "Exit status: 0 done, 1 outputs differ, 2 usage, 3 hang, 4 a rank failed, 5 a slot was refused (see \"errors\" "
+      "in the JSON).");
 }
 
 template <size_t N>
@@ -154,10 +161,20 @@ uint64_t number(char const* option, std::string const& value, uint64_t least, ui
 std::vector<std::string> split(std::string const& text, char by) {
   std::vector<std::string> parts(1);
   for (char c : text) {
-    if (c == by) parts.emplace_back();
-    else parts.back() += c;
+    if (c == by)
+      parts.emplace_back();
+    else
+      parts.back() += c;
   }
   return parts;
+}
+
+// Which ranks a list names.
+std::vector<bool> ranksNamed(char const* option, std::string const& list, int ranks) {
+  std::vector<bool> named(static_cast<size_t>(ranks), false);
+  if (list.empty()) return named;
+  for (std::string const& r : split(list, ',')) named[number(option, r, 0, uint64_t(ranks - 1))] = true;
+  return named;
 }
 
 EmuFault parseFault(std::string const& spec) {
@@ -166,13 +183,20 @@ EmuFault parseFault(std::string const& spec) {
     size_t const eq = part.find('=');
     std::string const key = part.substr(0, eq), value = eq == std::string::npos ? "" : part.substr(eq + 1);
     uint64_t const v = number("fault", value, 0, 1u << 30);
-    if (key == "rank") fault.rank = int(v);
-    else if (key == "channel") fault.channel = int(v);
-    else if (key == "message") fault.message = int64_t(v);
-    else if (key == "byte") fault.byte = int64_t(v);
-    else if (key == "xor") fault.flip = uint8_t(v);
-    else if (key == "truncate") fault.truncate = int64_t(v);
-    else usageError("--fault %s: allowed keys are rank, channel, message, byte, xor, truncate", spec.c_str());
+    if (key == "rank")
+      fault.rank = int(v);
+    else if (key == "channel")
+      fault.channel = int(v);
+    else if (key == "message")
+      fault.message = int64_t(v);
+    else if (key == "byte")
+      fault.byte = int64_t(v);
+    else if (key == "xor")
+      fault.flip = uint8_t(v);
+    else if (key == "truncate")
+      fault.truncate = int64_t(v);
+    else
+      usageError("--fault %s: allowed keys are rank, channel, message, byte, xor, truncate", spec.c_str());
   }
   if (fault.rank < 0 || (fault.truncate < 0 && (fault.byte < 0 || fault.flip == 0))) {
     usageError("--fault %s: needs rank, and byte with a nonzero xor, or truncate", spec.c_str());
@@ -183,16 +207,61 @@ EmuFault parseFault(std::string const& spec) {
 Options parseOptions(int argc, char** argv) {
   Options o;
   bool typeGiven = false;
-  std::string unframed;
-  enum { kFirst = 256, kRanks, kCollective, kOp, kType, kMode, kCompare, kPayload, kCount, kChannels, kBuffSize, kRoot, kThreads, kInPlace,
-         kMisalign, kFirstStep, kSeed, kEncode, kUnframed, kFault, kAbortAfter, kTimeout, kJson, kOut, kHelp };
-  static option const known[] = {{"ranks", 1, nullptr, kRanks}, {"collective", 1, nullptr, kCollective}, {"op", 1, nullptr, kOp},
-      {"dtype", 1, nullptr, kType}, {"mode", 1, nullptr, kMode}, {"compare", 0, nullptr, kCompare}, {"payload", 1, nullptr, kPayload},
-      {"count", 1, nullptr, kCount}, {"channels", 1, nullptr, kChannels}, {"buffsize", 1, nullptr, kBuffSize}, {"root", 1, nullptr, kRoot},
-      {"threads", 1, nullptr, kThreads}, {"in-place", 0, nullptr, kInPlace}, {"misalign", 1, nullptr, kMisalign},
-      {"first-step", 1, nullptr, kFirstStep}, {"seed", 1, nullptr, kSeed}, {"encode", 1, nullptr, kEncode},
-      {"unframed", 1, nullptr, kUnframed}, {"fault", 1, nullptr, kFault}, {"abort-after", 1, nullptr, kAbortAfter},
-      {"timeout", 1, nullptr, kTimeout}, {"json", 1, nullptr, kJson}, {"out", 1, nullptr, kOut}, {"help", 0, nullptr, kHelp}, {}};
+  std::string unframed, direct;
+  enum {
+    kFirst = 256,
+    kRanks,
+    kCollective,
+    kOp,
+    kType,
+    kMode,
+    kCompare,
+    kPayload,
+    kCount,
+    kChannels,
+    kBuffSize,
+    kRoot,
+    kThreads,
+    kInPlace,
+    kMisalign,
+    kFirstStep,
+    kSeed,
+    kEncode,
+    kUnframed,
+    kDirect,
+    kFault,
+    kAbortAfter,
+    kTimeout,
+    kJson,
+    kOut,
+    kHelp
+  };
+  static option const known[] = {{"ranks", 1, nullptr, kRanks},
+                                 {"collective", 1, nullptr, kCollective},
+                                 {"op", 1, nullptr, kOp},
+                                 {"dtype", 1, nullptr, kType},
+                                 {"mode", 1, nullptr, kMode},
+                                 {"compare", 0, nullptr, kCompare},
+                                 {"payload", 1, nullptr, kPayload},
+                                 {"count", 1, nullptr, kCount},
+                                 {"channels", 1, nullptr, kChannels},
+                                 {"buffsize", 1, nullptr, kBuffSize},
+                                 {"root", 1, nullptr, kRoot},
+                                 {"threads", 1, nullptr, kThreads},
+                                 {"in-place", 0, nullptr, kInPlace},
+                                 {"misalign", 1, nullptr, kMisalign},
+                                 {"first-step", 1, nullptr, kFirstStep},
+                                 {"seed", 1, nullptr, kSeed},
+                                 {"encode", 1, nullptr, kEncode},
+                                 {"unframed", 1, nullptr, kUnframed},
+                                 {"direct", 1, nullptr, kDirect},
+                                 {"fault", 1, nullptr, kFault},
+                                 {"abort-after", 1, nullptr, kAbortAfter},
+                                 {"timeout", 1, nullptr, kTimeout},
+                                 {"json", 1, nullptr, kJson},
+                                 {"out", 1, nullptr, kOut},
+                                 {"help", 0, nullptr, kHelp},
+                                 {}};
   int which;
   while ((which = getopt_long(argc, argv, "", known, nullptr)) != -1) {
     std::string const v = optarg ? optarg : "";
@@ -200,7 +269,8 @@ Options parseOptions(int argc, char** argv) {
       case kRanks: o.ranks = int(number("ranks", v, 2, kMaxRanks)); break;
       case kCollective:
         o.collectives.clear();
-        for (std::string const& name : split(v, ',')) o.collectives.push_back(Collective(nameIndex("collective", name, kCollectiveNames)));
+        for (std::string const& name : split(v, ','))
+          o.collectives.push_back(Collective(nameIndex("collective", name, kCollectiveNames)));
         break;
       case kOp: o.op = Op(nameIndex("op", v, kOpNames)); break;
       case kType: o.type = Type(nameIndex("dtype", v, kTypeNames)), typeGiven = true; break;
@@ -218,6 +288,7 @@ Options parseOptions(int argc, char** argv) {
       case kSeed: o.seed = number("seed", v, 0, ~uint64_t(0)); break;
       case kEncode: o.typeMask = uint32_t(number("encode", v, 0, 0xffffffffu)); break;
       case kUnframed: unframed = v; break;
+      case kDirect: direct = v; break;
       case kFault: o.faults.push_back(parseFault(v)); break;
       case kAbortAfter: o.abortAfter = number("abort-after", v, 1, uint64_t(1) << 62); break;
       case kTimeout: o.timeout = double(number("timeout", v, 1, 100000)); break;
@@ -233,18 +304,18 @@ Options parseOptions(int argc, char** argv) {
   std::string const suffix = dot == std::string::npos ? "" : o.payload.substr(dot + 1);
   for (int t = 0; t < 3; t++) {
     if (suffix != kTypeNames[t]) continue;
-    if (typeGiven && o.type != Type(t)) usageError("--payload %s holds %s, --dtype says %s", o.payload.c_str(), kTypeNames[t], kTypeNames[int(o.type)]);
+    if (typeGiven && o.type != Type(t))
+      usageError("--payload %s holds %s, --dtype says %s", o.payload.c_str(), kTypeNames[t], kTypeNames[int(o.type)]);
     o.type = Type(t);
   }
   if (o.buffSize % 4096 != 0) usageError("--buffsize %d: must be a multiple of 4096", o.buffSize);
   if (o.threads % WARP_SIZE != 0) usageError("--threads %d: must be a multiple of %d", o.threads, WARP_SIZE);
   if (o.root >= o.ranks) usageError("--root %d: there are %d ranks", o.root, o.ranks);
-  o.unframed.assign(size_t(o.ranks), false);
-  if (!unframed.empty()) {
-    for (std::string const& r : split(unframed, ',')) o.unframed[number("unframed", r, 0, uint64_t(o.ranks - 1))] = true;
-  }
+  o.unframed = ranksNamed("unframed", unframed, o.ranks);
+  o.direct = ranksNamed("direct", direct, o.ranks);
   for (EmuFault const& f : o.faults) {
-    if (f.rank >= o.ranks || f.channel >= o.channels) usageError("--fault: there are %d ranks and %d channels", o.ranks, o.channels);
+    if (f.rank >= o.ranks || f.channel >= o.channels)
+      usageError("--fault: there are %d ranks and %d channels", o.ranks, o.channels);
   }
   return o;
 }
@@ -272,10 +343,10 @@ struct Payload {
 struct RankResult {
   int finished;
   int aborted;
-  double seconds;       // of the collectives in the asked mode
-  uint64_t rawBytes;    // what mode simple would send
+  double seconds;  // of the collectives in the asked mode
+  uint64_t rawBytes;  // what mode simple would send
   uint64_t wireBytes;
-  uint64_t sentNow;     // progress
+  uint64_t sentNow;  // progress
   ncclUzipGroupStats stats;
   ncclUzipErrorRecord error;
   uint64_t differences;  // bytes that differ from mode simple
@@ -297,10 +368,16 @@ std::vector<int> ringOf(int ranks, int channel) {
   return ring;
 }
 
-// Sockets of all connections: [channel][place] from the rank at `place` to the next one.
+// The link [channel][place] from the rank at `place` to the next one: a socket, or memory that both map.
 struct Wire {
   int sendFd, recvFd;
+  char* memory;
 };
+
+int strideOf(Options const& o) {
+  int const step = o.buffSize / NCCL_STEPS;
+  return step + int(uzipStepPad(uint32_t(step)));
+}
 
 Wire connectPair() {
   int const listener = socket(AF_INET, SOCK_STREAM | SOCK_CLOEXEC, 0);
@@ -308,10 +385,11 @@ Wire connectPair() {
   address.sin_family = AF_INET;
   address.sin_addr.s_addr = htonl(INADDR_LOOPBACK);
   socklen_t length = sizeof(address);
-  Wire wire = {socket(AF_INET, SOCK_STREAM | SOCK_CLOEXEC, 0), -1};
+  Wire wire = {socket(AF_INET, SOCK_STREAM | SOCK_CLOEXEC, 0), -1, nullptr};
   int const on = 1;
   if (listener < 0 || wire.sendFd < 0 || bind(listener, (sockaddr*)&address, length) != 0 || listen(listener, 1) != 0 ||
-      getsockname(listener, (sockaddr*)&address, &length) != 0 || connect(wire.sendFd, (sockaddr*)&address, length) != 0 ||
+      getsockname(listener, (sockaddr*)&address, &length) != 0 ||
+      connect(wire.sendFd, (sockaddr*)&address, length) != 0 ||
       (wire.recvFd = accept(listener, nullptr, nullptr)) < 0 ||
       setsockopt(wire.sendFd, IPPROTO_TCP, TCP_NODELAY, &on, sizeof(on)) != 0) {
     fprintf(stderr, "uzip_ranks: loopback socket: %s\n", strerror(errno));
@@ -321,19 +399,36 @@ Wire connectPair() {
   return wire;
 }
 
+// The FIFO of a direct link, twice: a run with --compare has one for each mode.
+Wire mapPair(Options const& o) {
+  size_t const bytes = 2 * EmuFifo::bytesFor(strideOf(o));
+  void* p = mmap(nullptr, bytes, PROT_READ | PROT_WRITE, MAP_SHARED | MAP_ANONYMOUS, -1, 0);
+  if (p == MAP_FAILED) {
+    perror("uzip_ranks: shared memory");
+    exit(kFailed);
+  }
+  for (int mode = 0; mode < 2; mode++) EmuFifo::clear((char*)p + mode * (bytes / 2), strideOf(o), o.firstStep);
+  return Wire{-1, -1, (char*)p};
+}
+
 // --- Kernels -------------------------------------------------------------------------------------------------------------
 
 template <typename T, typename RedOp>
 void kernel(Collective collective, bool uzip, ncclDevWorkColl* work) {
   int const tid = int(threadIdx.x), nthreads = int(blockDim.x);
-  constexpr int ArSlices = ALLREDUCE_CHUNKSTEPS / ALLREDUCE_SLICESTEPS, BcSlices = BROADCAST_CHUNKSTEPS / BROADCAST_SLICESTEPS;
+  constexpr int ArSlices = ALLREDUCE_CHUNKSTEPS / ALLREDUCE_SLICESTEPS,
+                BcSlices = BROADCAST_CHUNKSTEPS / BROADCAST_SLICESTEPS;
   if (collective == Collective::Broadcast) {
     using Byte = int8_t;
-    if (uzip) emuRingBroadcast<Byte, FuncCopy<Byte>, ProtoUzip<BcSlices, BROADCAST_SLICESTEPS>>(tid, nthreads, work);
-    else emuRingBroadcast<Byte, FuncCopy<Byte>, ProtoPlain<BcSlices, BROADCAST_SLICESTEPS>>(tid, nthreads, work);
+    if (uzip)
+      emuRingBroadcast<Byte, FuncCopy<Byte>, ProtoUzip<BcSlices, BROADCAST_SLICESTEPS>>(tid, nthreads, work);
+    else
+      emuRingBroadcast<Byte, FuncCopy<Byte>, ProtoPlain<BcSlices, BROADCAST_SLICESTEPS>>(tid, nthreads, work);
   } else {
-    if (uzip) emuRingAllReduce<T, RedOp, ProtoUzip<ArSlices, ALLREDUCE_SLICESTEPS>>(tid, nthreads, work);
-    else emuRingAllReduce<T, RedOp, ProtoPlain<ArSlices, ALLREDUCE_SLICESTEPS>>(tid, nthreads, work);
+    if (uzip)
+      emuRingAllReduce<T, RedOp, ProtoUzip<ArSlices, ALLREDUCE_SLICESTEPS>>(tid, nthreads, work);
+    else
+      emuRingAllReduce<T, RedOp, ProtoPlain<ArSlices, ALLREDUCE_SLICESTEPS>>(tid, nthreads, work);
   }
 }
 
@@ -366,7 +461,8 @@ uint64_t redOpArgOf(Op op, int ranks) {
 
 class Rank {
  public:
-  Rank(Options const& o, int rank, Payload const& payload, std::vector<std::vector<Wire>> const& wires, RankResult* result)
+  Rank(Options const& o, int rank, Payload const& payload, std::vector<std::vector<Wire>> const& wires,
+       RankResult* result)
       : o(o), rank(rank), payload(payload), wires(wires), result(result) {}
 
   int run() {
@@ -448,7 +544,8 @@ class Rank {
       bool const inPlace = o.inPlace && (collective == Collective::AllReduce || rank == o.root);
       if (inPlace) memcpy(place(out), place(&input), o.count * o.elementBytes());
       for (int c = 0; c < o.channels; c++) {
-        startWork(&channels[size_t(c)], c, collective, uzip, inPlace ? place(out) : place(&input), place(out), &abortFlag, &devComm);
+        startWork(&channels[size_t(c)], c, collective, uzip, inPlace ? place(out) : place(&input), place(out),
+                  &abortFlag, &devComm);
       }
       if (!pump(&channels, &abortFlag)) break;
     }
@@ -502,14 +599,18 @@ class Rank {
     int const prevPlace = (place + o.ranks - 1) % o.ranks;
     for (int i = 0; i < o.ranks; i++) ch->userRanks.push_back(ch->ring[size_t((place + i) % o.ranks)]);
     int const prev = ch->userRanks.back(), next = ch->userRanks[1];
-    int const step = o.buffSize / NCCL_STEPS, stride = step + int(uzipStepPad(uint32_t(step)));
-    auto flags = [&](int sender) { return uzip && !o.unframed[size_t(sender)] ? NCCL_UZIP_LINK : 0; };
-    ch->sendFifo.reset(new EmuFifo(stride, o.firstStep, flags(rank)));
-    ch->recvFifo.reset(new EmuFifo(stride, o.firstStep, flags(prev)));
+    int const stride = strideOf(o);
+    Wire const out = wires[size_t(c)][size_t(place)], in = wires[size_t(c)][size_t(prevPlace)];
+    auto fifo = [&](int sender, Wire const& wire) {
+      bool const direct = wire.memory != nullptr, framed = uzip && !direct && !o.unframed[size_t(sender)];
+      char* const memory = direct ? wire.memory + (uzip ? EmuFifo::bytesFor(stride) : 0) : nullptr;
+      return new EmuFifo(stride, o.firstStep, framed ? NCCL_UZIP_LINK : 0, memory, direct);
+    };
+    ch->sendFifo.reset(fifo(rank, out));
+    ch->recvFifo.reset(fifo(prev, in));
     std::string const where = "rank " + std::to_string(rank) + " channel " + std::to_string(c);
-    ch->send.reset(new EmuSendProxy(ch->sendFifo.get(), wires[size_t(c)][size_t(place)].sendFd, where + " send to " + std::to_string(next)));
-    ch->recv.reset(new EmuRecvProxy(ch->recvFifo.get(), wires[size_t(c)][size_t(prevPlace)].recvFd,
-                                    where + " receive from " + std::to_string(prev)));
+    ch->send.reset(new EmuSendProxy(ch->sendFifo.get(), out.sendFd, where + " send to " + std::to_string(next)));
+    ch->recv.reset(new EmuRecvProxy(ch->recvFifo.get(), in.recvFd, where + " receive from " + std::to_string(prev)));
     for (EmuFault const& f : o.faults) {
       if (f.rank == rank && f.channel == c && uzip) ch->send->faults.push_back(f);
     }
@@ -522,11 +623,12 @@ class Rank {
     ch->peers[size_t(prev)].recv[0] = ch->recvFifo->conn;
   }
 
-  void startWork(Channel* ch, int c, Collective collective, bool uzip, char const* in, char* out, uint32_t volatile* abortFlag,
-                 ncclUzipDevComm* devComm) {
+  void startWork(Channel* ch, int c, Collective collective, bool uzip, char const* in, char* out,
+                 uint32_t volatile* abortFlag, ncclUzipDevComm* devComm) {
     // Channels get whole multiples of 512 bytes, as even as that allows; the last ones may get nothing.
     bool const bytes = collective == Collective::Broadcast;
-    uint64_t const size = bytes ? 1 : o.elementBytes(), count = bytes ? o.count * o.elementBytes() : o.count, grain = 512 / size;
+    uint64_t const size = bytes ? 1 : o.elementBytes(), count = bytes ? o.count * o.elementBytes() : o.count,
+                   grain = 512 / size;
     uint64_t const each = roundUp(divUp(count, uint64_t(o.channels)), grain), offset = min(count, uint64_t(c) * each);
     int const chunkSteps = bytes ? BROADCAST_CHUNKSTEPS : ALLREDUCE_CHUNKSTEPS;
     int const sliceSteps = bytes ? BROADCAST_SLICESTEPS : ALLREDUCE_SLICESTEPS;
@@ -539,7 +641,9 @@ class Rank {
     ch->work.chunkCount = ssize_t(uint64_t(o.buffSize / NCCL_STEPS * chunkSteps) / 512 * grain);
     Kernel run = nullptr;
     switch (o.type) {
-      case Type::Bf16: run = kernelOf<__nv_bfloat16>(o.op), ch->work.redOpArg = redOpArgOf<__nv_bfloat16>(o.op, o.ranks); break;
+      case Type::Bf16:
+        run = kernelOf<__nv_bfloat16>(o.op), ch->work.redOpArg = redOpArgOf<__nv_bfloat16>(o.op, o.ranks);
+        break;
       case Type::F16: run = kernelOf<half>(o.op), ch->work.redOpArg = redOpArgOf<half>(o.op, o.ranks); break;
       case Type::F32: run = kernelOf<float>(o.op), ch->work.redOpArg = redOpArgOf<float>(o.op, o.ranks); break;
     }
@@ -548,8 +652,8 @@ class Rank {
 
     int64_t const steps = bytes ? emuBroadcastSteps(ch->work) : emuAllReduceSteps(ch->work, o.ranks);
     bool const sends = !bytes || ch->userRanks[1] != o.root, receives = !bytes || rank != o.root;
-    ch->send->start(sends ? steps : 0, chunkSteps, sliceSteps);
-    ch->recv->start(receives ? steps : 0, chunkSteps, sliceSteps);
+    ch->send->start(sends && ch->send->socket() >= 0 ? steps : 0, chunkSteps, sliceSteps);
+    ch->recv->start(receives && ch->recv->socket() >= 0 ? steps : 0, chunkSteps, sliceSteps);
 
     EmuOptions options;
     options.block = dim3(unsigned(c));
@@ -577,15 +681,23 @@ class Rank {
   bool pump(std::vector<Channel>* channels, uint32_t volatile* abortFlag) {
     double lastMove = now();
     for (;;) {
-      bool moved = false, allDone = true;
+      bool moved = false, allDone = true, anyDirect = false;
       uint64_t sent = 0;
       for (Channel& ch : *channels) {
-        if (!ch.blockDone && ch.moved) {
+        bool const direct = ch.send->socket() < 0 || ch.recv->socket() < 0;
+        if (!ch.blockDone && (ch.moved || direct)) {
+          uint64_t const before = ch.block->events();
           ch.blockDone = ch.block->run() == EmuState::Done;
-          moved = moved || ch.blockDone;
+          moved = moved || ch.block->events() != before;
         }
-        ch.moved = ch.send->progress();
-        ch.moved = ch.recv->progress() || ch.moved;
+        anyDirect = anyDirect || (direct && !ch.blockDone);
+        try {
+          ch.moved = ch.send->progress();
+          ch.moved = ch.recv->progress() || ch.moved;
+        } catch (EmuNetError const&) {
+          if (o.abortAfter == 0) throw;
+          sent = o.abortAfter;  // a peer aborted before us
+        }
         moved = moved || ch.moved;
         sent += ch.send->bytes;
         allDone = allDone && ch.blockDone && ch.send->done() && ch.recv->done();
@@ -595,7 +707,8 @@ class Rank {
       if (o.abortAfter != 0 && sent >= o.abortAfter && !*abortFlag) {
         *abortFlag = 1;
         for (Channel& ch : *channels) {
-          if (!ch.blockDone && ch.block->run() != EmuState::Done) hang(*channels, "threads go on polling after an abort");
+          if (!ch.blockDone && ch.block->run() != EmuState::Done)
+            hang(*channels, "threads go on polling after an abort");
         }
         return false;
       }
@@ -609,7 +722,7 @@ class Rank {
         if (ch.send->wantsWrite()) fds.push_back(pollfd{ch.send->socket(), POLLOUT, 0});
         if (ch.recv->wantsRead()) fds.push_back(pollfd{ch.recv->socket(), POLLIN, 0});
       }
-      poll(fds.data(), nfds_t(fds.size()), 100);
+      poll(fds.data(), nfds_t(fds.size()), anyDirect ? 1 : 100);  // nothing wakes us when a direct peer posts
     }
   }
 
@@ -663,21 +776,30 @@ bool writeJson(Options const& o, Shared const& shared, Totals const& t) {
     return false;
   }
   std::string collectives;
-  for (Collective c : o.collectives) collectives += (collectives.empty() ? "" : ",") + std::string(kCollectiveNames[int(c)]);
-  fprintf(f, "{\"collective\": \"%s\", \"mode\": \"%s\", \"dtype\": \"%s\", \"op\": \"%s\", \"ranks\": %d, \"channels\": %d,\n", collectives.c_str(),
-          kModeNames[o.uzip], kTypeNames[int(o.type)], kOpNames[int(o.op)], o.ranks, o.channels);
-  fprintf(f, " \"count\": %" PRIu64 ", \"buffsize\": %d, \"raw_bytes\": %" PRIu64 ", \"wire_bytes\": %" PRIu64 ", \"ratio\": %.6f, \"seconds\": %.3f,\n",
+  for (Collective c : o.collectives)
+    collectives += (collectives.empty() ? "" : ",") + std::string(kCollectiveNames[int(c)]);
+  fprintf(f,
+          "{\"collective\": \"%s\", \"mode\": \"%s\", \"dtype\": \"%s\", \"op\": \"%s\", \"ranks\": %d, \"channels\": "
+          "%d,\n",
+          collectives.c_str(), kModeNames[o.uzip], kTypeNames[int(o.type)], kOpNames[int(o.op)], o.ranks, o.channels);
+  fprintf(f,
+          " \"count\": %" PRIu64 ", \"buffsize\": %d, \"raw_bytes\": %" PRIu64 ", \"wire_bytes\": %" PRIu64
+          ", \"ratio\": %.6f, \"seconds\": %.3f,\n",
           o.count, o.buffSize, t.raw, t.wire, t.raw ? double(t.wire) / double(t.raw) : 1.0, t.seconds);
-  fprintf(f, " \"send_slices\": %" PRIu64 ", \"send_slices_raw\": %" PRIu64 ", \"forwarded_slices\": %" PRIu64 ", \"aborted\": %s,\n", t.slices,
-          t.slicesRaw, t.forwarded, t.aborted ? "true" : "false");
-  if (o.compare) fprintf(f, " \"identical\": %s, \"different_bytes\": %" PRIu64 ",\n", t.differences || t.slotErrors ? "false" : "true", t.differences);
+  fprintf(f,
+          " \"send_slices\": %" PRIu64 ", \"send_slices_raw\": %" PRIu64 ", \"forwarded_slices\": %" PRIu64
+          ", \"aborted\": %s,\n",
+          t.slices, t.slicesRaw, t.forwarded, t.aborted ? "true" : "false");
+  if (o.compare)
+    fprintf(f, " \"identical\": %s, \"different_bytes\": %" PRIu64 ",\n",
+            t.differences || t.slotErrors ? "false" : "true", t.differences);
   fprintf(f, " \"errors\": [");
   bool first = true;
   for (int r = 0; r < o.ranks; r++) {
     ncclUzipErrorRecord const& e = shared.ranks[r].error;
     if (e.code == 0) continue;
-    fprintf(f, "%s{\"rank\": %d, \"code\": %u, \"channel\": %u, \"peer\": %d, \"detail\": %u, \"step\": %" PRIu64 "}", first ? "" : ", ", r, e.code,
-            e.channel, e.peer, e.detail, e.step);
+    fprintf(f, "%s{\"rank\": %d, \"code\": %u, \"channel\": %u, \"peer\": %d, \"detail\": %u, \"step\": %" PRIu64 "}",
+            first ? "" : ", ", r, e.code, e.channel, e.peer, e.detail, e.step);
     first = false;
   }
   fprintf(f, "]}\n");
@@ -698,7 +820,8 @@ int waitForRanks(Options const& o, std::vector<pid_t> pids, Shared const& shared
         p = 0;
         left -= 1;
         int const rankCode = WIFEXITED(status) ? WEXITSTATUS(status) : kFailed;
-        if (WIFSIGNALED(status) && killAt == 0) fprintf(stderr, "uzip_ranks: a rank died from signal %d\n", WTERMSIG(status));
+        if (WIFSIGNALED(status) && killAt == 0)
+          fprintf(stderr, "uzip_ranks: a rank died from signal %d\n", WTERMSIG(status));
         if (code == kOk) code = rankCode;
       }
       continue;
@@ -727,7 +850,8 @@ int main(int argc, char** argv) {
   Options o = parseOptions(argc, argv);
   Payload const payload(o.payload);
   if (payload.bytes % o.elementBytes() != 0) {
-    usageError("--payload %s: %" PRIu64 " bytes are not whole %s values", o.payload.c_str(), payload.bytes, kTypeNames[int(o.type)]);
+    usageError("--payload %s: %" PRIu64 " bytes are not whole %s values", o.payload.c_str(), payload.bytes,
+               kTypeNames[int(o.type)]);
   }
   if (!o.countGiven) o.count = payload.bytes / o.elementBytes();
 
@@ -739,7 +863,8 @@ int main(int argc, char** argv) {
   }
   std::vector<std::vector<Wire>> wires(static_cast<size_t>(o.channels));
   for (auto& ring : wires) {
-    for (int i = 0; i < o.ranks; i++) ring.push_back(connectPair());
+    std::vector<int> const order = ringOf(o.ranks, int(&ring - wires.data()));
+    for (int sender : order) ring.push_back(o.direct[size_t(sender)] ? mapPair(o) : connectPair());
   }
   fflush(stdout);
   std::vector<pid_t> pids;
@@ -755,8 +880,10 @@ int main(int argc, char** argv) {
       for (int c = 0; c < o.channels; c++) {
         std::vector<int> const ring = ringOf(o.ranks, c);
         for (int i = 0; i < o.ranks; i++) {
-          if (ring[size_t(i)] != r) close(wires[size_t(c)][size_t(i)].sendFd);
-          if (ring[size_t((i + 1) % o.ranks)] != r) close(wires[size_t(c)][size_t(i)].recvFd);
+          Wire const& wire = wires[size_t(c)][size_t(i)];
+          if (wire.memory != nullptr) continue;
+          if (ring[size_t(i)] != r) close(wire.sendFd);
+          if (ring[size_t((i + 1) % o.ranks)] != r) close(wire.recvFd);
         }
       }
       int code;
@@ -771,15 +898,23 @@ int main(int argc, char** argv) {
     pids.push_back(pid);
   }
   for (auto& ring : wires) {
-    for (Wire const& w : ring) close(w.sendFd), close(w.recvFd);
+    for (Wire const& w : ring) {
+      if (w.memory == nullptr) close(w.sendFd), close(w.recvFd);
+    }
   }
   int code = waitForRanks(o, pids, *shared);
   Totals const t = totalsOf(o, *shared);
   if (code != kOk) return code;
-  if (t.slotErrors) code = kSlotErrors;
-  else if (o.compare && t.differences != 0) code = kDiffers;
+  if (t.slotErrors)
+    code = kSlotErrors;
+  else if (o.compare && t.differences != 0)
+    code = kDiffers;
   if (!o.json.empty() && !writeJson(o, *shared, t)) return kFailed;
-  fprintf(stderr, "uzip_ranks: %s, ratio %.4f, %.2f s%s\n", kModeNames[o.uzip], t.raw ? double(t.wire) / double(t.raw) : 1.0, t.seconds,
-          !o.compare ? "" : t.slotErrors ? ", a slot was refused" : t.differences ? ", OUTPUTS DIFFER" : ", identical");
+  fprintf(stderr, "uzip_ranks: %s, ratio %.4f, %.2f s%s\n", kModeNames[o.uzip],
+          t.raw ? double(t.wire) / double(t.raw) : 1.0, t.seconds,
+          !o.compare      ? ""
+          : t.slotErrors  ? ", a slot was refused"
+          : t.differences ? ", OUTPUTS DIFFER"
+                          : ", identical");
   return code;
 }

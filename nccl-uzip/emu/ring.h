@@ -17,8 +17,8 @@ void emuRingAllReduce(int tid, int nthreads, ncclDevWorkColl* work) {
   int const n = ncclShmem.comm.nRanks;
   ssize_t chunkCount = work->chunkCount;
   ssize_t const loopCount = n * chunkCount;
-  Primitives<T, RedOp, FanSymmetric<1>, 1, Proto, 0> prims(tid, nthreads, &ring->prev, &ring->next, work->sendbuff, work->recvbuff,
-                                                           work->redOpArg, 0, 0, 0, work);
+  Primitives<T, RedOp, FanSymmetric<1>, 1, Proto, 0> prims(tid, nthreads, &ring->prev, &ring->next, work->sendbuff,
+                                                           work->recvbuff, work->redOpArg, 0, 0, 0, work);
   for (ssize_t done = 0; done < work->partCount; done += loopCount) {
     ssize_t const left = work->partCount - done;
     if (left < loopCount) chunkCount = alignUp(divUp(left, n), ssize_t(16 / sizeof(T)));
@@ -51,14 +51,16 @@ template <typename T, typename RedOp, typename Proto>
 void emuRingBroadcast(int tid, int nthreads, ncclDevWorkColl* work) {
   ncclRing* const ring = &ncclShmem.channel.ring;
   int const rank = ring->userRanks[0], nextRank = ring->userRanks[1];
-  Primitives<T, RedOp, FanSymmetric<1>, 1, Proto, 0> prims(tid, nthreads, &ring->prev, &ring->next, work->sendbuff, work->recvbuff,
-                                                           work->redOpArg, 0, 0, 0, work);
+  Primitives<T, RedOp, FanSymmetric<1>, 1, Proto, 0> prims(tid, nthreads, &ring->prev, &ring->next, work->sendbuff,
+                                                           work->recvbuff, work->redOpArg, 0, 0, 0, work);
   for (ssize_t done = 0; done < work->partCount; done += work->chunkCount) {
     ssize_t const at = work->partOffset + done;
     int const count = int(min(work->chunkCount, work->partCount - done));
     if (rank == work->root) {
-      if (work->sendbuff == work->recvbuff) prims.directSend(at, at, count);
-      else prims.directCopySend(at, at, count);
+      if (work->sendbuff == work->recvbuff)
+        prims.directSend(at, at, count);
+      else
+        prims.directCopySend(at, at, count);
     } else if (nextRank == work->root) {
       prims.directRecv(at, count);
     } else {

@@ -77,13 +77,14 @@ struct OneSlice {
 };
 
 bool goodArguments(void const* a, void const* b, uint32_t rawBytes, int nwarps) {
-  return a != nullptr && b != nullptr && rawBytes > 0 && rawBytes <= UZIP_LIB_MAX_RAW_BYTES && nwarps >= 1 && nwarps <= kMaxWarps;
+  return a != nullptr && b != nullptr && rawBytes > 0 && rawBytes <= UZIP_LIB_MAX_RAW_BYTES && nwarps >= 1 &&
+         nwarps <= kMaxWarps;
 }
 
 }  // namespace
 
-int uzip_encode_slot(int type, void const* raw, uint32_t rawBytes, void* slot, uint64_t capacity, uint32_t* wireBytes, int nwarps,
-                     uint32_t* backoff) {
+int uzip_encode_slot(int type, void const* raw, uint32_t rawBytes, void* slot, uint64_t capacity, uint32_t* wireBytes,
+                     int nwarps, uint32_t* backoff) {
   if (!goodArguments(raw, slot, rawBytes, nwarps) || wireBytes == nullptr || type < 0 || type >= UZIP_TYPE_COUNT) {
     return UZIP_LIB_ERR_ARGUMENT;
   }
@@ -94,8 +95,8 @@ int uzip_encode_slot(int type, void const* raw, uint32_t rawBytes, void* slot, u
   if (backoff != nullptr) slice.conn.uzipBackoff = *backoff;
   slice.run<true>(nwarps, rawBytes, [=] {
     int const none[1] = {-1}, peer[1] = {1};
-    Primitives<int8_t, FuncCopy<int8_t>, FanAsymmetric<0, 1>, 0, Prims, 0> prims(int(threadIdx.x), int(blockDim.x), none, peer, raw, nullptr,
-                                                                                uint64_t(type));
+    Primitives<int8_t, FuncCopy<int8_t>, FanAsymmetric<0, 1>, 0, Prims, 0> prims(
+        int(threadIdx.x), int(blockDim.x), none, peer, raw, nullptr, uint64_t(type));
     prims.send(0, int(rawBytes));
   });
   if (slice.fifo[0].size < 0 || uint64_t(slice.fifo[0].size) > bytes) abort();
@@ -117,7 +118,8 @@ int uzip_decode_slot(void const* slot, uint64_t slotBytes, void* raw, uint32_t r
   slice.tail = 1;
   slice.run<false>(nwarps, rawBytes, [=] {
     int const none[1] = {-1}, peer[1] = {1};
-    Primitives<int8_t, FuncCopy<int8_t>, FanAsymmetric<1, 0>, 0, Prims, 0> prims(int(threadIdx.x), int(blockDim.x), peer, none, nullptr, raw, 0);
+    Primitives<int8_t, FuncCopy<int8_t>, FanAsymmetric<1, 0>, 0, Prims, 0> prims(int(threadIdx.x), int(blockDim.x),
+                                                                                 peer, none, nullptr, raw, 0);
     prims.recv(0, int(rawBytes));
   });
   return int(slice.error.code);

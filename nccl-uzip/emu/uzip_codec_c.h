@@ -25,8 +25,8 @@ extern "C" {
 //   nwarps     1, 2, or 3 to 16: warps that share the work. The bytes do not depend on it
 //   backoff    in and out: the connection's state of the incompressible-data back-off, 0 at first; may be null
 // Returns UZIP_OK or an error.
-int uzip_encode_slot(int type, void const* raw, uint32_t rawBytes, void* slot, uint64_t capacity, uint32_t* wireBytes, int nwarps,
-                     uint32_t* backoff);
+int uzip_encode_slot(int type, void const* raw, uint32_t rawBytes, void* slot, uint64_t capacity, uint32_t* wireBytes,
+                     int nwarps, uint32_t* backoff);
 
 // Decodes a slot of slotBytes bytes that must stand for rawBytes bytes. On error, raw holds zeros where tiles were refused, or all
 // zeros. Reads only [slot, slot + slotBytes) and writes only [raw, raw + rawBytes), whatever the slot holds.

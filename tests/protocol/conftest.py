@@ -4,6 +4,7 @@
 
 from __future__ import annotations
 
+import os
 from pathlib import Path
 
 import pytest
@@ -13,8 +14,8 @@ from emulated_ranks import Ranks, write_payloads
 
 @pytest.fixture(scope="session")
 def cpu(build: Path) -> Path:
-    """Where the programs are that `make cpu` builds."""
-    return build / "cpu"
+    """Where the programs are: UZIP_CPU, else where the build puts them."""
+    return Path(os.environ.get("UZIP_CPU", build / "cpu"))
 
 
 @pytest.fixture(scope="session")

@@ -19,12 +19,12 @@
 
 static constexpr uint32_t kAll = 0xffffffffu;
 
-#define CHECK(cond)                                                              \
-  do {                                                                           \
-    if (!(cond)) {                                                               \
-      fprintf(stderr, "%s:%d: does not hold: %s\n", __FILE__, __LINE__, #cond);  \
-      exit(1);                                                                   \
-    }                                                                            \
+#define CHECK(cond)                                                             \
+  do {                                                                          \
+    if (!(cond)) {                                                              \
+      fprintf(stderr, "%s:%d: does not hold: %s\n", __FILE__, __LINE__, #cond); \
+      exit(1);                                                                  \
+    }                                                                           \
   } while (0)
 
 // Every case that runs blocks does so in ascending order and in some random ones.
@@ -86,7 +86,8 @@ static void testVotesAndReductions() {
     CHECK(__reduce_min_sync(kAll, lane * 7 % 32 + 4) == 4);
     CHECK(__reduce_or_sync(kAll, 1u << lane) == kAll);
     CHECK(__reduce_and_sync(kAll, ~(1u << (lane % 5))) == ~0x1fu);
-    CHECK(__reduce_xor_sync(kAll, 1u << (lane % 5)) == 0x03u);  // 32 lanes: bits 0 and 1 seven times, bits 2 to 4 six times
+    CHECK(__reduce_xor_sync(kAll, 1u << (lane % 5)) ==
+          0x03u);  // 32 lanes: bits 0 and 1 seven times, bits 2 to 4 six times
     CHECK(__match_any_sync(kAll, lane / 8) == 0xffu << (8 * (lane / 8)));
   });
 }
@@ -191,7 +192,7 @@ static void testIntegers() {
   CHECK(__byte_perm(0x33221100u, 0x77665544u, 0x7531) == 0x77553311u);
   CHECK(__byte_perm(0x33221100u, 0x77665544u, 0x0123) == 0x00112233u);
   CHECK(__byte_perm(0x00800000u, 0x7f000000u, 0x02fa) == 0x008000ffu);  // bit 3 of a nibble replicates the byte's sign
-  CHECK(__byte_perm(0x33221100u, 0, 0xffff0001u) == 0x00000011u);       // the upper half of the selector is not used
+  CHECK(__byte_perm(0x33221100u, 0, 0xffff0001u) == 0x00000011u);  // the upper half of the selector is not used
   CHECK(__funnelshift_l(0x80000001u, 0x40000000u, 1) == 0x80000001u && __funnelshift_l(1, 2, 32) == 2);
   CHECK(__funnelshift_r(0x80000001u, 0x40000001u, 1) == 0xc0000000u && __funnelshift_r(1, 2, 32) == 1);
   CHECK(__umulhi(0x80000000u, 6) == 3);
@@ -203,8 +204,10 @@ static void testIntegers() {
   CHECK(__vsubus4(0x01050000u, 0x02030001u) == 0x00020000u && __vabsdiffu4(0x01050000u, 0x02030001u) == 0x01020001u);
   CHECK(__dp4a(0x01020304u, 0x01010101u, 5u) == 15u && __dp4a(int(0xff020304u), 0x01010101, 0) == 8);
   uint32_t word = 5;
-  CHECK(atomicAdd(&word, 2u) == 5 && atomicMax(&word, 3u) == 7 && atomicMax(&word, 9u) == 7 && atomicOr(&word, 6u) == 9);
-  CHECK(atomicCAS(&word, 15u, 1u) == 15 && atomicCAS(&word, 15u, 2u) == 1 && word == 1 && atomicExch(&word, 8u) == 1 && word == 8);
+  CHECK(atomicAdd(&word, 2u) == 5 && atomicMax(&word, 3u) == 7 && atomicMax(&word, 9u) == 7 &&
+        atomicOr(&word, 6u) == 9);
+  CHECK(atomicCAS(&word, 15u, 1u) == 15 && atomicCAS(&word, 15u, 2u) == 1 && word == 1 && atomicExch(&word, 8u) == 1 &&
+        word == 8);
 }
 
 // The nearest value of T by search over all of its finite values; ties to the even one.
@@ -232,7 +235,8 @@ static void testRounding(int mantissaBits, float largest) {
       continue;
     }
     double const a = fabs(double(f));
-    size_t const above = size_t(std::lower_bound(values.begin(), values.end(), std::make_pair(a, uint16_t(0))) - values.begin());
+    size_t const above =
+        size_t(std::lower_bound(values.begin(), values.end(), std::make_pair(a, uint16_t(0))) - values.begin());
     uint16_t want;
     if (above == values.size()) {  // halfway to the next power of two and beyond is infinity
       double const limit = values.back().first + ldexp(1.0, ilogb(values.back().first) - mantissaBits - 1);
@@ -274,7 +278,8 @@ static void testReduceCopy() {
     memcpy(&arg, &scalar, 4);
     runOrders(64, [&] {
       void *srcs[2] = {a.data(), b.data()}, *dsts[2] = {c.data(), d.data()};
-      reduceCopy<4, FuncPreMulSum<float>, float, 0, 2, 2, 0, 2, 2, 1>(int(threadIdx.x), 64, arg, false, 2, srcs, 2, dsts, n);
+      reduceCopy<4, FuncPreMulSum<float>, float, 0, 2, 2, 0, 2, 2, 1>(int(threadIdx.x), 64, arg, false, 2, srcs, 2,
+                                                                      dsts, n);
     });
     for (int i = 0; i < n; i++) CHECK(c[size_t(i)] == 3.0f * float(i) + 2.0f && d[size_t(i)] == c[size_t(i)]);
   }
@@ -289,14 +294,18 @@ static void failBarrierDeadlock() {
 }
 static void failDifferentCollectives() {
   uzipEmuRunBlock(32, [] {
-    if (threadIdx.x == 4) __syncwarp();
-    else __ballot_sync(kAll, 1);
+    if (threadIdx.x == 4)
+      __syncwarp();
+    else
+      __ballot_sync(kAll, 1);
   });
 }
 static void failMissingLane() {
   uzipEmuRunBlock(32, [] {
-    if (threadIdx.x != 9) __syncwarp();
-    else barrier_sync(0, 32);
+    if (threadIdx.x != 9)
+      __syncwarp();
+    else
+      barrier_sync(0, 32);
   });
 }
 static void failReturnedLane() {
@@ -340,16 +349,26 @@ struct Case {
   void (*run)();
 };
 static Case const kCases[] = {
-    {"thread-names", testThreadNames}, {"shuffles", testShuffles},
-    {"votes-and-reductions", testVotesAndReductions}, {"partial-masks", testPartialMasks},
-    {"memory-order", testMemoryOrder}, {"barriers", testBarriers},
-    {"polling", testPolling}, {"integers", testIntegers},
-    {"reductions", testReductions}, {"reduce-copy", testReduceCopy},
-    {"fail-barrier-deadlock", failBarrierDeadlock}, {"fail-different-collectives", failDifferentCollectives},
-    {"fail-missing-lane", failMissingLane}, {"fail-returned-lane", failReturnedLane},
-    {"fail-outside-mask", failOutsideMask}, {"fail-shuffle-outside-mask", failShuffleOutsideMask},
-    {"fail-barrier-counts", failBarrierCounts}, {"fail-part-of-warp", failPartOfWarp},
-    {"fail-polls-forever", failPollsForever}, {"fail-stack-overflow", failStackOverflow},
+    {"thread-names", testThreadNames},
+    {"shuffles", testShuffles},
+    {"votes-and-reductions", testVotesAndReductions},
+    {"partial-masks", testPartialMasks},
+    {"memory-order", testMemoryOrder},
+    {"barriers", testBarriers},
+    {"polling", testPolling},
+    {"integers", testIntegers},
+    {"reductions", testReductions},
+    {"reduce-copy", testReduceCopy},
+    {"fail-barrier-deadlock", failBarrierDeadlock},
+    {"fail-different-collectives", failDifferentCollectives},
+    {"fail-missing-lane", failMissingLane},
+    {"fail-returned-lane", failReturnedLane},
+    {"fail-outside-mask", failOutsideMask},
+    {"fail-shuffle-outside-mask", failShuffleOutsideMask},
+    {"fail-barrier-counts", failBarrierCounts},
+    {"fail-part-of-warp", failPartOfWarp},
+    {"fail-polls-forever", failPollsForever},
+    {"fail-stack-overflow", failStackOverflow},
 };
 
 int main(int argc, char** argv) {

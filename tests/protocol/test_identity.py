@@ -147,6 +147,24 @@ def test_framed_and_plain_links_mix(ranks: Ranks, unframed: str) -> None:
         assert max(ratios) < 1.0
 
 
+@pytest.mark.parametrize("direct", ["0", "1", "0,2", "0,1,2"])
+def test_network_and_direct_links_mix(ranks: Ranks, direct: str) -> None:
+    """Several GPUs a node: slots of a direct link are written and read in place, without sizes and proxies."""
+    for collective in ("all_reduce", "broadcast"):
+        for dtype in TYPES:
+            outcome = ranks.identical(
+                f"normal.{dtype}",
+                collective=collective,
+                direct=direct,
+                ranks=3,
+                count=200_003,
+                buffsize=262144,
+                **QUICK,
+            )
+            # Only what crosses the network counts.
+            assert outcome.json["ratio"] < 1.0 or outcome.json["wire_bytes"] == 0
+
+
 @pytest.mark.parametrize("threads", [64, 96, 128, 288, 544, 640])
 def test_block_sizes(ranks: Ranks, threads: int) -> None:
     for collective in ("all_reduce", "broadcast"):
