@@ -11,6 +11,7 @@ from __future__ import annotations
 import contextlib
 import ctypes
 import os
+import time
 from collections.abc import Iterator
 from pathlib import Path
 from typing import Any
@@ -22,7 +23,10 @@ IFNAME = "uzlab0"
 MTU = 9000
 MAX_NODES = 64
 
+CARRIER_SECONDS = 10
+
 _CLONE_NEWNET = 0x40000000
+_IFF_RUNNING = 0x40
 _libc = ctypes.CDLL(None, use_errno=True)
 
 
@@ -149,6 +153,18 @@ class Network:
                 index = self._up(route, IFNAME)
                 route.addr("add", index=index, address=self.address(rank), prefixlen=24)
                 self._shape(route, index)
+        for fd in self._fds:
+            with self._route(fd) as route:
+                self._wait_running(route)
+
+    @staticmethod
+    def _wait_running(route: Any) -> None:
+        """Wait for the link's carrier: NCCL passes over an interface that is up but not running yet."""
+        deadline = time.monotonic() + CARRIER_SECONDS
+        while not route.get_links(route.link_lookup(ifname=IFNAME)[0])[0]["flags"] & _IFF_RUNNING:
+            if time.monotonic() > deadline:
+                raise LabError(f"{IFNAME} has no carrier after {CARRIER_SECONDS} s")
+            time.sleep(0.01)
 
     @contextlib.contextmanager
     def _route(self, fd: int) -> Iterator[Any]:

@@ -70,8 +70,8 @@ UZIP_HD uint32_t uzipElementBytes(uint32_t type) { return type == UZIP_TYPE_F32 
 
 // Bytes of a tile's fixed part: everything of its values but the exponents.
 //   bf16: 1024 bytes (mantissa << 1 | sign)
-//   f16:  1024 low bytes, then 3 bit planes of 32 words (sign and the top two mantissa bits)
-//   f32:  1024 low halves, then 1024 bytes (mantissa bits 16..22 << 1 | sign)
+//   f16:  1024 low bytes (mantissa bits 6..0 and sign), then 3 bit planes of 32 words (mantissa bits 7..9)
+//   f32:  1024 low halves (mantissa bits 14..0 and sign), then 1024 bytes (mantissa bits 15..22)
 UZIP_HD uint32_t uzipFixedBytes(uint32_t type) {
   return type == UZIP_TYPE_BF16 ? 1024u : type == UZIP_TYPE_F16 ? 1408u : type == UZIP_TYPE_F32 ? 3072u : 0u;
 }

@@ -19,8 +19,11 @@
 #include "../codec/uzip_codec.h"
 #include "../include/uzip_dev.h"
 
-// Slices below this many bytes travel raw: header, table and a padded tile would eat what the exponents save.
+// Slices below this many bytes travel raw: header and table would eat what the exponents save.
 static constexpr uint32_t kUzipMinSliceBytes = 4096;
+// So do slices whose last tile would be padded by more than this part of the slice, which bounds what a slice that turns out
+// to be incompressible can grow by.
+static constexpr uint32_t kUzipMaxPadding = 32;
 // An encoded slice that saves less than 1/64 counts as incompressible. The connection then sends this many slices raw at most
 // (1, 2, 4, ... up to it) before it tries again.
 static constexpr uint32_t kUzipMaxBackoff = 64;
@@ -205,7 +208,9 @@ class Primitives<T, RedOp, Fan, Direct, ProtoUzip<SlicePerChunk, StepPerSlice, U
     bool encode = false;
     if (flags & Framed) {
       uint32_t const type = Bytes ? sendType() : uint32_t(TypeOfT);
-      encode = type != UZIP_TYPE_NONE && (ncclShmem.comm.uzip->typeMask >> type & 1) && bytes >= kUzipMinSliceBytes;
+      uint32_t const elems = bytes / uzipElementBytes(type);
+      encode = type != UZIP_TYPE_NONE && (ncclShmem.comm.uzip->typeMask >> type & 1) && bytes >= kUzipMinSliceBytes &&
+               uzipTiles(elems) * UZIP_TILE_VALUES - elems <= elems / kUzipMaxPadding;
       if (encode && (backoff & 0xffff) != 0) {
         backoff -= 1;
         encode = false;

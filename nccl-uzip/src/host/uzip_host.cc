@@ -18,6 +18,7 @@
 
 // NCCL defines these parameters without declaring them in a header.
 int64_t ncclParamBuffSize();
+int64_t ncclParamNthreads();
 
 static_assert(
     offsetof(struct ncclPeerInfo, uzipPolicy) == 60 && offsetof(struct ncclPeerInfo, totalGlobalMem) == 64,
@@ -274,6 +275,12 @@ static uint8_t modeOf(struct ncclComm* comm, struct ncclTaskColl const* task) {
   return uzip->policy.modes[task->func];
 }
 
+// Threads of a UZIP task's block, without the warp that synchronises. NCCL gives slow links small blocks, since copying needs
+// no more; encoding does. Neither results nor the peer depend on it. NCCL_NTHREADS is obeyed.
+static int uzipThreads(struct ncclComm* comm) {
+  return ncclParamNthreads() > 0 ? comm->maxThreads[NCCL_ALGO_RING][NCCL_PROTO_SIMPLE] : NCCL_SIMPLE_MAX_NTHREADS;
+}
+
 // Times in microseconds of ring Simple, as NCCL's model has it, and of ring UZIP. False when ring Simple is not to be
 // used.
 static bool ringTimes(struct ncclComm* comm, struct ncclTaskColl const* task, size_t nBytes, int pipeOps,
@@ -289,7 +296,7 @@ static bool ringTimes(struct ncclComm* comm, struct ncclTaskColl const* task, si
   ring.nNodes = comm->nNodes;
   ring.graphChannels = graph.nChannels;
   ring.channels = comm->nChannels;
-  ring.threads = comm->maxThreads[NCCL_ALGO_RING][NCCL_PROTO_SIMPLE];
+  ring.threads = uzipThreads(comm);
   ring.bwIntra = graph.bwIntra;
   ring.bwInter = graph.bwInter;
   bool const reduces = task->func == ncclFuncAllReduce;
@@ -331,6 +338,7 @@ void ncclUzipChoose(struct ncclComm* comm, struct ncclTaskColl* task, int pipeOp
     if (!ringTimes(comm, task, nBytes, pipeOps, &simpleUs, &uzipUs) || uzipUs >= simpleUs) return;
   }
   task->uzip = true;
+  task->nWarps = std::max(task->nWarps, uzipThreads(comm) / WARP_SIZE + 1);
   task->devFuncId = ncclUzipDevFuncId(task->func, task->opDev.op, task->datatype, NCCL_ALGO_RING);
 }
 
