@@ -71,6 +71,8 @@ ncclResult_t PtrCheck(const void* pointer, const char*, const char*) {
 }
 const char* ncclProtoToString(int proto) { return proto == NCCL_PROTO_SIMPLE ? "SIMPLE" : "LL"; }
 int64_t ncclParamBuffSize() { return -2; }
+static int64_t nthreads = -2;  // NCCL_NTHREADS
+int64_t ncclParamNthreads() { return nthreads; }
 int ncclCuMemEnable() { return 0; }
 
 static ncclNetDeviceType netDeviceType = NCCL_NET_DEVICE_HOST;
@@ -136,16 +138,16 @@ struct Comm {
     memset(&device, 0xff, sizeof(device));
   }
 
-  ncclResult_t agree(struct ncclComm* parent = nullptr) {
+  ncclResult_t agree() {
     for (int r = 0; r < comm->nRanks; r++) {
       if (comm->peerInfo[r].uzipPolicy == 0) comm->peerInfo[r].uzipPolicy = comm->peerInfo[comm->rank].uzipPolicy;
     }
-    return ncclUzipAgree(comm, parent);
+    return ncclUzipAgree(comm);
   }
 
   // All of init; `proxies`: owns the proxies rather than sharing its parent's.
   void init() {
-    CHECK(ncclUzipInit(comm) == ncclSuccess);
+    CHECK(ncclUzipInit(comm, nullptr) == ncclSuccess);
     CHECK(agree() == ncclSuccess);
     comm->proxyState->uzipPadBytes = ncclUzipPadBytes(comm);
     CHECK(ncclUzipDevCommInit(comm, &device, nullptr) == ncclSuccess);
@@ -212,7 +214,7 @@ static void wrongKnobs() {
     Comm c;
     environment = {{knob.first, knob.second}};
     warnings.clear();
-    CHECK(ncclUzipInit(c.comm) == ncclInvalidArgument);
+    CHECK(ncclUzipInit(c.comm, nullptr) == ncclInvalidArgument);
     CHECK(contains(warnings, knob.first) && contains(warnings, knob.second) && contains(warnings, "allowed"));
     CHECK(c.comm->peerInfo[0].uzipPolicy == 0);
     ncclUzipFree(c.comm);
@@ -246,9 +248,9 @@ static void agreement() {
 
 static void stockRank() {
   Comm c(3, 3);
-  CHECK(ncclUzipInit(c.comm) == ncclSuccess);
+  CHECK(ncclUzipInit(c.comm, nullptr) == ncclSuccess);
   c.comm->peerInfo[1].uzipPolicy = c.comm->peerInfo[0].uzipPolicy;
-  CHECK(ncclUzipAgree(c.comm, nullptr) == ncclSuccess);  // rank 2 sent 0, and nobody gathers again
+  CHECK(ncclUzipAgree(c.comm) == ncclSuccess);  // rank 2 sent 0, and nobody gathers again
   CHECK(!c.comm->uzip->enabled && c.reason() == "rank 2 runs an NCCL without UZIP");
   CHECK(contains(warnings, "rank 2"));
 }
@@ -256,12 +258,12 @@ static void stockRank() {
 static void differingRanks() {
   environment = {{"NCCL_UZIP_MIN_BYTES", "1000"}};
   Comm other(3, 3);
-  CHECK(ncclUzipInit(other.comm) == ncclSuccess);
+  CHECK(ncclUzipInit(other.comm, nullptr) == ncclSuccess);
   environment.clear();
   for (int rank = 0; rank < 2; rank++) {
     Comm c(3, 3);
     c.comm->rank = rank;
-    CHECK(ncclUzipInit(c.comm) == ncclSuccess);
+    CHECK(ncclUzipInit(c.comm, nullptr) == ncclSuccess);
     uint32_t const word = c.comm->peerInfo[rank].uzipPolicy;
     CHECK(word != other.comm->peerInfo[0].uzipPolicy);
     c.comm->peerInfo[0].uzipPolicy = c.comm->peerInfo[1].uzipPolicy = word;
@@ -272,7 +274,7 @@ static void differingRanks() {
       policies[0] = policies[1] = policies[rank];
       policies[2] = other.comm->uzip->policy;
     };
-    CHECK(ncclUzipAgree(c.comm, nullptr) == ncclSuccess);
+    CHECK(ncclUzipAgree(c.comm) == ncclSuccess);
     CHECK(!c.comm->uzip->enabled);
     CHECK(c.reason() ==
           "rank 2 has another UZIP policy than rank 0: NCCL_UZIP_MIN_BYTES differs: 262144 on rank 0, 1000 on rank 2");
@@ -280,34 +282,40 @@ static void differingRanks() {
 }
 
 static void sharingChild() {
+  auto childOf = [](Comm& parent) {
+    Comm child;
+    if (parent.comm->shareResources) child.comm->proxyState = parent.comm->proxyState;
+    CHECK(ncclUzipInit(child.comm, parent.comm) == ncclSuccess && child.agree() == ncclSuccess);
+    return child;
+  };
   Comm parent;
   parent.init();
   parent.comm->shareResources = true;
-  Comm child;
-  child.comm->proxyState = parent.comm->proxyState;
-  CHECK(ncclUzipInit(child.comm) == ncclSuccess && child.agree(parent.comm) == ncclSuccess);
-  CHECK(child.comm->uzip->enabled);
+  CHECK(childOf(parent).comm->uzip->enabled);
 
   // May opt out ...
   environment = {{"NCCL_UZIP_ENABLE", "0"}};
-  Comm out;
-  out.comm->proxyState = parent.comm->proxyState;
-  CHECK(ncclUzipInit(out.comm) == ncclSuccess && out.agree(parent.comm) == ncclSuccess);
-  CHECK(!out.comm->uzip->enabled);
+  CHECK(!childOf(parent).comm->uzip->enabled);
   // ... but never in.
   Comm stockParent;
   stockParent.init();
-  stockParent.comm->shareResources = true;
   environment.clear();
-  Comm in;
-  in.comm->proxyState = stockParent.comm->proxyState;
-  CHECK(ncclUzipInit(in.comm) == ncclSuccess && in.agree(stockParent.comm) == ncclSuccess);
+  stockParent.comm->shareResources = true;
+  Comm in = childOf(stockParent);
   CHECK(!in.comm->uzip->enabled && contains(in.reason(), "shares"));
   // A child of its own resources may.
   stockParent.comm->shareResources = false;
-  Comm own;
-  CHECK(ncclUzipInit(own.comm) == ncclSuccess && own.agree(stockParent.comm) == ncclSuccess);
-  CHECK(own.comm->uzip->enabled);
+  CHECK(childOf(stockParent).comm->uzip->enabled);
+
+  // Grown from it while it shares: the old rank cannot, so the new one must not.
+  stockParent.comm->shareResources = true;
+  Comm grown, fresh;
+  CHECK(ncclUzipInit(grown.comm, stockParent.comm) == ncclSuccess && ncclUzipInit(fresh.comm, nullptr) == ncclSuccess);
+  fresh.comm->peerInfo[1].uzipPolicy = grown.comm->peerInfo[0].uzipPolicy;
+  gather = [&](void* data, int) { ((struct uzipPolicy*)data)[1] = grown.comm->uzip->policy; };
+  CHECK(ncclUzipAgree(fresh.comm) == ncclSuccess);
+  CHECK(!fresh.comm->uzip->enabled &&
+        contains(fresh.reason(), "sharing of buffers without room for UZIP differs: 0 on rank 0, 1"));
 }
 
 static void unsuitable() {
@@ -411,6 +419,26 @@ static void choice() {
   standInRows()[ncclUzipDevFuncId(ncclFuncAllReduce, ncclDevProd, ncclBfloat16, NCCL_ALGO_RING)] = -1;
   CHECK(!chosen(c.comm, task(ncclFuncAllReduce, large, ncclBfloat16, ncclDevProd)));
   CHECK(chosen(c.comm, task(ncclFuncAllReduce, large, ncclBfloat16)));
+}
+
+// Encoding wants large blocks where NCCL gives small ones, unless the user said how large.
+static void blockSize() {
+  Comm c;
+  c.comm->maxThreads[NCCL_ALGO_RING][NCCL_PROTO_SIMPLE] = 256;
+  c.init();
+  struct ncclTaskColl t = task(ncclFuncAllReduce, 16 << 20, ncclBfloat16);
+  t.nWarps = 9;
+  ncclUzipChoose(c.comm, &t, 1);
+  CHECK(t.uzip && t.nWarps == 512 / WARP_SIZE + 1);
+  nthreads = 256;
+  t.nWarps = 9;
+  ncclUzipChoose(c.comm, &t, 1);
+  CHECK(t.uzip && t.nWarps == 9);
+  nthreads = -2;
+  struct ncclTaskColl small = task(ncclFuncAllReduce, 8, ncclBfloat16);
+  small.nWarps = 9;
+  ncclUzipChoose(c.comm, &small, 1);
+  CHECK(!small.uzip && small.nWarps == 9);
 }
 
 // The two ends of a broadcast may name different types.
@@ -633,6 +661,7 @@ int main(int argc, char** argv) {
                                                    {"sharing_child", sharingChild},
                                                    {"unsuitable", unsuitable},
                                                    {"pads", pads},
+                                                   {"block_size", blockSize},
                                                    {"choice", choice},
                                                    {"broadcast_ignores_type", broadcastIgnoresType},
                                                    {"cost_table", costTable},

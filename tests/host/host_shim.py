@@ -47,7 +47,8 @@ class Policy(ctypes.Structure):
         ("buff_bytes", ctypes.c_int64),
         ("type_mask", ctypes.c_uint32),
         ("net_device", ctypes.c_uint32),
-        ("modes", ctypes.c_uint8 * 8),
+        ("unpadded", ctypes.c_uint32),
+        ("modes", ctypes.c_uint8 * 12),
     ]
 
 

@@ -20,6 +20,7 @@ from uziplib.common import BUILD  # noqa: E402
 CASES = [
     "agreement",
     "async_error",
+    "block_size",
     "broadcast_ignores_type",
     "choice",
     "cost_table",

@@ -68,7 +68,7 @@ static void disable(struct ncclUzipComm* uzip, std::string const& reason) {
   snprintf(uzip->reason, sizeof(uzip->reason), "%s", reason.c_str());
 }
 
-ncclResult_t ncclUzipInit(struct ncclComm* comm) {
+ncclResult_t ncclUzipInit(struct ncclComm* comm, struct ncclComm* parent) {
   struct ncclUzipComm* uzip = new ncclUzipComm();
   comm->uzip = uzip;
   struct uzipPolicy& policy = uzip->policy;
@@ -81,6 +81,9 @@ ncclResult_t ncclUzipInit(struct ncclComm* comm) {
   ncclNetProperties_t netProps;
   NCCLCHECK(comm->ncclNet->getProperties(0, &netProps));
   policy.netDevice = netProps.netDeviceType != NCCL_NET_DEVICE_HOST;
+  // A child that shares its parent's proxies can do without their pads, but it cannot add them. Part of the policy
+  // because after ncclCommGrow some ranks have a parent and others do not.
+  policy.unpadded = parent != nullptr && parent->shareResources && parent->proxyState->uzipPadBytes == 0;
   for (int row = 0; row < kRows; row++) policy.functions |= uint64_t(funcIdOfRow(row) >= 0) << row;
 
   auto knob = [](char const* name) {
@@ -102,7 +105,7 @@ ncclResult_t ncclUzipInit(struct ncclComm* comm) {
   return ncclSuccess;
 }
 
-ncclResult_t ncclUzipAgree(struct ncclComm* comm, struct ncclComm* parent) {
+ncclResult_t ncclUzipAgree(struct ncclComm* comm) {
   struct ncclUzipComm* uzip = comm->uzip;
   std::vector<uint32_t> words(comm->nRanks);
   for (int r = 0; r < comm->nRanks; r++) words[r] = comm->peerInfo[r].uzipPolicy;
@@ -131,12 +134,10 @@ ncclResult_t ncclUzipAgree(struct ncclComm* comm, struct ncclComm* parent) {
     disable(uzip, "this build of the library has no UZIP device functions");
   } else if (uzip->policy.netDevice) {
     disable(uzip, "the network plugin unpacks data on the device");
+  } else if (uzip->policy.unpadded) {
+    disable(uzip, "it shares the buffers of a communicator without UZIP");
   } else {
     uzip->enabled = true;
-  }
-  // A child that shares its parent's proxies and buffers can do without their pads, but it cannot add them.
-  if (uzip->enabled && parent && parent->shareResources && parent->proxyState->uzipPadBytes == 0) {
-    disable(uzip, "it shares the buffers of a communicator without UZIP");
   }
   return ncclSuccess;
 }
@@ -275,8 +276,8 @@ static uint8_t modeOf(struct ncclComm* comm, struct ncclTaskColl const* task) {
   return uzip->policy.modes[task->func];
 }
 
-// Threads of a UZIP task's block, without the warp that synchronises. NCCL gives slow links small blocks, since copying needs
-// no more; encoding does. Neither results nor the peer depend on it. NCCL_NTHREADS is obeyed.
+// Threads of a UZIP task's block, without the warp that synchronises. NCCL gives slow links small blocks, since
+// copying needs no more; encoding does. Neither results nor the peer depend on it. NCCL_NTHREADS is obeyed.
 static int uzipThreads(struct ncclComm* comm) {
   return ncclParamNthreads() > 0 ? comm->maxThreads[NCCL_ALGO_RING][NCCL_PROTO_SIMPLE] : NCCL_SIMPLE_MAX_NTHREADS;
 }

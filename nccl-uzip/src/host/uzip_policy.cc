@@ -235,6 +235,7 @@ std::string uzipPolicyDifference(uzipPolicy const& mine, int myRank, uzipPolicy 
       {"the set of device functions in the library", number(mine.functions), number(other.functions)},
       {"the set of encoded types", number(mine.typeMask), number(other.typeMask)},
       {"device offload by the network plugin", number(mine.netDevice), number(other.netDevice)},
+      {"sharing of buffers without room for UZIP", number(mine.unpadded), number(other.unpadded)},
   };
   for (Setting const& s : settings) {
     if (s.mine != s.other) {

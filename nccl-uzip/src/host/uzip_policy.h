@@ -38,9 +38,10 @@ struct uzipPolicy {
   int64_t buffBytes;   // NCCL_BUFFSIZE
   uint32_t typeMask;   // bit t: payloads of uzipType t are encoded
   uint32_t netDevice;  // 1: the network plugin moves data in its own device code
-  uint8_t modes[8];    // uzipMode by function; the last three are 0
+  uint32_t unpadded;   // 1: it has to use the network buffers of a parent that runs without UZIP
+  uint8_t modes[12];   // uzipMode by function; the last seven are 0
 };
-static_assert(sizeof(struct uzipPolicy) == 56, "uzipPolicy must have no holes");
+static_assert(sizeof(struct uzipPolicy) == 64, "uzipPolicy must have no holes");
 
 // Values of environment variables; null is unset. Empty counts as unset, as for NCCL's own.
 struct uzipKnobs {

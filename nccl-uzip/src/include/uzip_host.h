@@ -23,10 +23,11 @@ struct ncclUzipComm;  // ncclComm::uzip, the host's side of a communicator; see 
 // --- Life of a communicator, in this order -----------------------------------------------------------------
 
 // Reads the knobs and puts the policy word into this rank's ncclPeerInfo. ncclInvalidArgument when a knob is wrong.
-ncclResult_t ncclUzipInit(struct ncclComm* comm);
+// parent: the communicator that this one is split off, shrunk or grown from; null for none.
+ncclResult_t ncclUzipInit(struct ncclComm* comm, struct ncclComm* parent);
 
 // After the first all-gather: enables UZIP when all ranks sent the same word. Collective when the words differ.
-ncclResult_t ncclUzipAgree(struct ncclComm* comm, struct ncclComm* parent);
+ncclResult_t ncclUzipAgree(struct ncclComm* comm);
 
 // Bytes that each network buffer of protocol Simple grows by; 0 keeps stock's layout. Called once the topology is
 // known.
