@@ -181,6 +181,7 @@ struct alignas(64) Warp {
   uint32_t alive;
   uint32_t parity;  // which of the two meetings of full masks is open
   uint32_t index;
+  uint32_t urgency;
   Fiber* lanes;
   std::vector<std::unique_ptr<Meeting>> partial;
   Meeting full[2];  // the lanes of one read it while the next fills
@@ -247,11 +248,26 @@ static inline Fiber* takeLane(EmuBlock::Impl* b, Warp* warp) {
   return warp->lanes + lane;
 }
 
+// With a seed, warps have priorities that change now and then, so that some get far ahead of others.
+static uint32_t urgentWarp(EmuBlock::Impl* b) {
+  uint32_t best = 0;
+  uint32_t urgency = 0;
+  for (uint32_t rest = b->readyWarps; rest != 0; rest &= rest - 1) {
+    uint32_t const w = uint32_t(__builtin_ctz(rest));
+    if (b->warps[w].urgency < urgency) continue;
+    best = w;
+    urgency = b->warps[w].urgency;
+  }
+  if (nextRandom(b) % 512 == 0) b->warps[best].urgency = nextRandom(b);
+  return best;
+}
+
 // The fiber to run next: one of the same warp, which is in cache, else of the next warp, else the host.
 static Fiber* nextElsewhere(EmuBlock::Impl* b, uint32_t w) {
   if (b->readyWarps == 0) return &b->host;
-  uint32_t later = b->options.seed == 0 ? b->readyWarps & ~((2u << w) - 1) : 0;
-  return takeLane(b, &b->warps[pickBit(b, later != 0 ? later : b->readyWarps)]);
+  if (b->options.seed != 0) return takeLane(b, &b->warps[urgentWarp(b)]);
+  uint32_t const later = b->readyWarps & ~((2u << w) - 1);
+  return takeLane(b, &b->warps[__builtin_ctz(later != 0 ? later : b->readyWarps)]);
 }
 
 // Leaves the running fiber for another one.
@@ -491,6 +507,7 @@ EmuBlock::EmuBlock(int nthreads, std::function<void()> kernel, EmuOptions const&
     warp.ready = warp.alive = 0xffffffffu;
     warp.polling = warp.parity = 0;
     warp.index = uint32_t(w);
+    warp.urgency = nextRandom(b);
     warp.lanes = &b->fibers[size_t(w) * 32];
     for (Meeting& m : warp.full) {
       m.x.mask = 0xffffffffu;
@@ -556,7 +573,7 @@ EmuState EmuBlock::run() {
       abort();
     }
     uint64_t const before = b->events;
-    swapTo(&b->host, takeLane(b, &b->warps[pickBit(b, b->readyWarps)]));
+    swapTo(&b->host, nextElsewhere(b, kEmuMaxWarps - 1));
     quiet = b->events == before ? quiet + 1 : 0;
   }
   uzipEmuThread = outer;

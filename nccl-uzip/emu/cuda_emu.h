@@ -52,7 +52,7 @@ struct EmuOptions {
   dim3 block = dim3(0, 0, 0);  // blockIdx
   dim3 grid;  // gridDim
   size_t sharedBytes = 0;  // of the block's shared memory, zeroed at the start
-  uint64_t seed = 0;  // 0: lanes in ascending order. Else fibers run in an order drawn from this seed
+  uint64_t seed = 0;  // 0: threads in ascending order. Else in an order drawn from it, some warps far ahead of others
 };
 
 enum class EmuState {

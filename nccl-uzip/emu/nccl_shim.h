@@ -107,6 +107,21 @@ struct ncclDevWorkColl {
   ssize_t partOffset, partCount, chunkCount;
 };
 
+enum ncclFunc_t { ncclFuncBroadcast, ncclFuncAllReduce };
+#define NCCL_ALGO_RING 1
+
+template <ncclFunc_t Fn, typename T, typename RedOp, int Algo, int Proto>
+struct RunWorkColl;
+
+// Here a work structure already is one channel's.
+template <typename Int>
+inline void ncclCollCbdPart(ncclDevWorkColl* work, uint32_t /*channelId*/, int /*proto*/, int /*eltSize*/,
+                            Int* /*count*/, Int* partOffset, Int* partCount, Int* chunkCount) {
+  *partOffset = work->partOffset;
+  *partCount = work->partCount;
+  *chunkCount = work->chunkCount;
+}
+
 // --- Shared memory -------------------------------------------------------------------------------------------------------
 
 struct ncclShmemGroup {

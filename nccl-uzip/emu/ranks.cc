@@ -35,6 +35,8 @@
 #include "ring.h"
 
 #include "../src/device/prims_uzip.h"
+#include "../src/device/uzip_all_reduce.h"
+#include "../src/device/uzip_broadcast.h"
 
 namespace {
 
@@ -416,19 +418,18 @@ Wire mapPair(Options const& o) {
 template <typename T, typename RedOp>
 void kernel(Collective collective, bool uzip, ncclDevWorkColl* work) {
   int const tid = int(threadIdx.x), nthreads = int(blockDim.x);
-  constexpr int ArSlices = ALLREDUCE_CHUNKSTEPS / ALLREDUCE_SLICESTEPS,
-                BcSlices = BROADCAST_CHUNKSTEPS / BROADCAST_SLICESTEPS;
-  if (collective == Collective::Broadcast) {
-    using Byte = int8_t;
-    if (uzip)
-      emuRingBroadcast<Byte, FuncCopy<Byte>, ProtoUzip<BcSlices, BROADCAST_SLICESTEPS>>(tid, nthreads, work);
-    else
-      emuRingBroadcast<Byte, FuncCopy<Byte>, ProtoPlain<BcSlices, BROADCAST_SLICESTEPS>>(tid, nthreads, work);
+  using Byte = int8_t;
+  using Copy = FuncCopy<Byte>;
+  if (uzip && collective == Collective::AllReduce) {
+    RunWorkColl<ncclFuncAllReduce, T, RedOp, NCCL_ALGO_RING, NCCL_PROTO_UZIP>().run(tid, nthreads, work);
+  } else if (uzip) {
+    RunWorkColl<ncclFuncBroadcast, Byte, Copy, NCCL_ALGO_RING, NCCL_PROTO_UZIP>().run(tid, nthreads, work);
+  } else if (collective == Collective::AllReduce) {
+    emuRingAllReduce<T, RedOp, ProtoPlain<ALLREDUCE_CHUNKSTEPS / ALLREDUCE_SLICESTEPS, ALLREDUCE_SLICESTEPS>>(
+        tid, nthreads, work);
   } else {
-    if (uzip)
-      emuRingAllReduce<T, RedOp, ProtoUzip<ArSlices, ALLREDUCE_SLICESTEPS>>(tid, nthreads, work);
-    else
-      emuRingAllReduce<T, RedOp, ProtoPlain<ArSlices, ALLREDUCE_SLICESTEPS>>(tid, nthreads, work);
+    runRing<Byte, Copy, ProtoPlain<BROADCAST_CHUNKSTEPS / BROADCAST_SLICESTEPS, BROADCAST_SLICESTEPS>>(tid, nthreads,
+                                                                                                       work);
   }
 }
 

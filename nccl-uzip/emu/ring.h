@@ -1,8 +1,9 @@
 // SPDX-FileCopyrightText: Copyright (c) 2026 the nccl-uzip authors
 // SPDX-License-Identifier: Apache-2.0
 //
-// Ring all-reduce and broadcast of one channel, in NCCL's chunking and order, over any Proto. Device code; every thread of the
-// channel's block calls it.
+// Ring all-reduce and broadcast of one channel, in upstream's chunking and order, over any Proto. Device code; every thread of the
+// channel's block calls it. With ProtoPlain they are what UZIP is compared with; uzip_broadcast.h also runs this broadcast over
+// ProtoUzip, as it does upstream's.
 
 #ifndef UZIP_EMU_RING_H_
 #define UZIP_EMU_RING_H_
@@ -48,7 +49,7 @@ void emuRingAllReduce(int tid, int nthreads, ncclDevWorkColl* work) {
 
 // The root sends its chunks down the ring; every rank keeps a copy and passes it on, but for the last.
 template <typename T, typename RedOp, typename Proto>
-void emuRingBroadcast(int tid, int nthreads, ncclDevWorkColl* work) {
+void runRing(int tid, int nthreads, ncclDevWorkColl* work) {
   ncclRing* const ring = &ncclShmem.channel.ring;
   int const rank = ring->userRanks[0], nextRank = ring->userRanks[1];
   Primitives<T, RedOp, FanSymmetric<1>, 1, Proto, 0> prims(tid, nthreads, &ring->prev, &ring->next, work->sendbuff,

@@ -25,7 +25,7 @@ def test_ranks_and_channels(ranks: Ranks, collective: str, ranks_n: int, channel
         buffsize=262144,
         root=ranks_n - 1,
     )
-    assert outcome.json["ratio"] < 0.70
+    assert outcome.json["ratio"] < 0.75
     if ranks_n > 2:
         assert outcome.json["forwarded_slices"] > 0
 
@@ -136,7 +136,7 @@ def test_framed_and_plain_links_mix(ranks: Ranks, unframed: str) -> None:
                 collective=collective,
                 unframed=unframed,
                 ranks=3,
-                count=300_007,
+                count=1_200_007,
                 buffsize=262144,
                 **QUICK,
             )
@@ -144,7 +144,7 @@ def test_framed_and_plain_links_mix(ranks: Ranks, unframed: str) -> None:
     if unframed == "0,1,2":
         assert ratios == [1.0] * 6
     else:
-        assert max(ratios) < 1.0
+        assert max(ratios) < 0.98
 
 
 @pytest.mark.parametrize("direct", ["0", "1", "0,2", "0,1,2"])
@@ -157,12 +157,12 @@ def test_network_and_direct_links_mix(ranks: Ranks, direct: str) -> None:
                 collective=collective,
                 direct=direct,
                 ranks=3,
-                count=200_003,
+                count=1_200_003,
                 buffsize=262144,
                 **QUICK,
             )
             # Only what crosses the network counts.
-            assert outcome.json["ratio"] < 1.0 or outcome.json["wire_bytes"] == 0
+            assert outcome.json["ratio"] < (0.75 if dtype == "bf16" else 0.95) or outcome.json["wire_bytes"] == 0
 
 
 @pytest.mark.parametrize("threads", [64, 96, 128, 288, 544, 640])
