@@ -45,8 +45,11 @@ def run(
 
 
 @contextlib.contextmanager
-def locked(folder: Path) -> Iterator[None]:
-    """Hold the lock beside a folder, so that two users of it wait for each other."""
+def locked(folder: Path) -> Iterator[int]:
+    """Hold the lock beside a folder, so that two users of it wait for each other.
+
+    Yields its file descriptor: a child that is given it holds the lock too, also when this process is killed.
+    """
     folder.parent.mkdir(parents=True, exist_ok=True)
     with open(folder.parent / f".{folder.name}.lock", "w") as lock:
         try:
@@ -54,7 +57,7 @@ def locked(folder: Path) -> Iterator[None]:
         except BlockingIOError:
             say(f"waiting for another user of {folder} ...")
             fcntl.flock(lock, fcntl.LOCK_EX)
-        yield
+        yield lock.fileno()
 
 
 def write_if_changed(path: Path, data: bytes, mode: int = 0o644) -> bool:
