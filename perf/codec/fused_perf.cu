@@ -8,9 +8,10 @@
 //   pair     rank 0 send            -> rank 1 recv
 //   reduce   rank 0 send            -> rank 1 recvReduceSend -> rank 2 recv
 //   forward  rank 0 send            -> rank 1 recvCopySend   -> rank 2 recv
+//   sink     rank 0 send            -> rank 1 returns credits and reads nothing (the sender's own rate; no data to check)
 //
 // A pipeline's rate is that of its slowest stage. Built against the patched NCCL tree, whose device headers it includes:
-//   make fused-perf;  build/perf/fused_perf [--channels 1,4,16] [--threads 544] [--mib 32] [--iters 5] [--json FILE]
+//   make fused-perf; build/perf/fused_perf [--channels 1,4,16] [--threads 544] [--mib 32] [--iters 5] [--slots device|host] [--json FILE]
 
 #include <cuda_runtime.h>
 
@@ -28,8 +29,8 @@
 
 __shared__ ncclShmemData ncclShmem;
 
-enum Mode { kPair, kReduce, kForward, kModes };
-static char const* const kModeNames[] = {"pair", "reduce", "forward"};
+enum Mode { kPair, kReduce, kForward, kSink, kModes };
+static char const* const kModeNames[] = {"pair", "reduce", "forward", "sink"};
 
 struct BlockSetup {
   ncclDevChannelPeer* peers[3];  // by rank
@@ -63,15 +64,27 @@ __device__ __forceinline__ void runRank(FusedArgs const& args, int mode) {
   __syncthreads();
   int const none = -1, prev = rank - 1, next = rank + 1;
   int const chunk = args.buffSize / NCCL_STEPS * Proto::StepPerSlice * Proto::SlicePerChunk / sizeof(T);
+  if (mode == kSink && rank == 1) {
+    if (threadIdx.x == 0) {
+      ncclConnInfo* conn = &setup->peers[0]->recv[0];
+      uint64_t const last = conn->step + divUp(args.elems, ssize_t(chunk)) * Proto::StepPerSlice * Proto::SlicePerChunk;
+      while (conn->step < last) st_relaxed_sys_global(conn->head, conn->step = ld_volatile_global(conn->tail));
+    }
+    return;
+  }
   Primitives<T, RedOp, FanAsymmetric<1, 1>, 0, Proto, 0> prims(threadIdx.x, blockDim.x, rank == 0 ? &none : &prev,
                                                                rank == args.ranks - 1 ? &none : &next, setup->input,
                                                                setup->output, 0);
   for (ssize_t at = 0; at < args.elems; at += chunk) {
     int n = int(min(ssize_t(chunk), args.elems - at));
-    if (rank == 0) prims.send(at, n);
-    else if (rank == args.ranks - 1) prims.recv(at, n);
-    else if (mode == kReduce) prims.recvReduceSend(at, n);
-    else prims.recvCopySend(at, n);
+    if (rank == 0)
+      prims.send(at, n);
+    else if (rank == args.ranks - 1)
+      prims.recv(at, n);
+    else if (mode == kReduce)
+      prims.recvReduceSend(at, n);
+    else
+      prims.recvCopySend(at, n);
   }
 }
 
@@ -82,13 +95,13 @@ __global__ void __launch_bounds__(NCCL_MAX_NTHREADS, 1) fusedUzip(FusedArgs args
   runRank<ProtoUzip<2, 2>, __nv_bfloat16, FuncSum<__nv_bfloat16>>(args, mode);
 }
 
-#define CHECK(call)                                                                                \
-  do {                                                                                             \
-    cudaError_t e_ = (call);                                                                       \
-    if (e_ != cudaSuccess) {                                                                       \
+#define CHECK(call)                                                                                       \
+  do {                                                                                                    \
+    cudaError_t e_ = (call);                                                                              \
+    if (e_ != cudaSuccess) {                                                                              \
       fprintf(stderr, "fused_perf: %s: %s (%s:%d)\n", #call, cudaGetErrorString(e_), __FILE__, __LINE__); \
-      exit(1);                                                                                     \
-    }                                                                                              \
+      exit(1);                                                                                            \
+    }                                                                                                     \
   } while (0)
 
 template <typename V>
@@ -108,13 +121,14 @@ static uint16_t bf16Of(float f) {
 // One pipeline set-up: links with slots and counters in device memory.
 struct Pipeline {
   int channels, ranks;
-  std::vector<void*> owned;
+  std::vector<void*> owned, ownedHost;
   BlockSetup* setups;
   ncclUzipDevComm* uzip;
   ncclUzipGroupStats *stats, *statsHost;
   ncclUzipErrorRecord* error;
 
-  Pipeline(int channels_, int ranks_, int buffSize, bool framed, void const* input, char* output, size_t bytes)
+  Pipeline(int channels_, int ranks_, int buffSize, bool framed, bool hostSlots, void const* input, char* output,
+           size_t bytes)
       : channels(channels_), ranks(ranks_) {
     uint32_t const step = buffSize / NCCL_STEPS, stride = step + uzipStepPad(step);
     std::vector<BlockSetup> host(channels * ranks);
@@ -124,7 +138,8 @@ struct Pipeline {
       for (int l = 0; l + 1 < ranks; l++) {
         ncclConnInfo conn;
         memset(&conn, 0, sizeof conn);
-        conn.buffs[NCCL_PROTO_SIMPLE] = take<char>(size_t(stride) * NCCL_STEPS);
+        conn.buffs[NCCL_PROTO_SIMPLE] =
+            hostSlots ? pinned<char>(size_t(stride) * NCCL_STEPS) : take<char>(size_t(stride) * NCCL_STEPS);
         conn.tail = take<uint64_t>(64);
         conn.head = take<uint64_t>(64);
         conn.stepSize = stride;
@@ -145,10 +160,8 @@ struct Pipeline {
     setups = take<BlockSetup>(host.size());
     CHECK(cudaMemcpy(setups, host.data(), host.size() * sizeof(host[0]), cudaMemcpyHostToDevice));
     stats = take<ncclUzipGroupStats>(MAXCHANNELS * NCCL_MAX_GROUPS);
-    CHECK(cudaHostAlloc(&statsHost, MAXCHANNELS * NCCL_MAX_GROUPS * sizeof(*statsHost), cudaHostAllocMapped));
-    memset(statsHost, 0, MAXCHANNELS * NCCL_MAX_GROUPS * sizeof(*statsHost));
-    CHECK(cudaHostAlloc(&error, sizeof(*error), cudaHostAllocMapped));
-    memset(error, 0, sizeof(*error));
+    statsHost = pinned<ncclUzipGroupStats>(MAXCHANNELS * NCCL_MAX_GROUPS);
+    error = pinned<ncclUzipErrorRecord>(1);
     ncclUzipDevComm comm = {};
     comm.stats = stats, comm.statsHost = statsHost, comm.error = error;
     comm.typeMask = ~0u;
@@ -161,14 +174,23 @@ struct Pipeline {
     owned.push_back(p);
     return p;
   }
+  // Host memory as slots without GPUDirect have it.
+  template <typename V>
+  V* pinned(size_t n) {
+    void* p;
+    CHECK(cudaHostAlloc(&p, n * sizeof(V), cudaHostAllocMapped));
+    memset(p, 0, n * sizeof(V));
+    ownedHost.push_back(p);
+    return (V*)p;
+  }
   ~Pipeline() {
     for (void* p : owned) cudaFree(p);
-    cudaFreeHost(statsHost);
-    cudaFreeHost(error);
+    for (void* p : ownedHost) cudaFreeHost(p);
   }
   double ratio() const {
     uint64_t raw = 0, wire = 0;
-    for (int i = 0; i < MAXCHANNELS * NCCL_MAX_GROUPS; i++) raw += statsHost[i].sendRawBytes, wire += statsHost[i].sendWireBytes;
+    for (int i = 0; i < MAXCHANNELS * NCCL_MAX_GROUPS; i++)
+      raw += statsHost[i].sendRawBytes, wire += statsHost[i].sendWireBytes;
     return raw ? double(wire) / double(raw) : 1.0;
   }
 };
@@ -185,7 +207,8 @@ static double runPipeline(Kernel kernel, Pipeline& pipe, FusedArgs args, int mod
   for (int i = 0; i <= iters; i++) {
     CHECK(cudaEventRecord(a));
     void* params[] = {&args, &mode};
-    CHECK(cudaLaunchKernel((void*)kernel, dim3(pipe.channels * pipe.ranks), dim3(threads), params, ncclShmemDynamicSize(900), 0));
+    CHECK(cudaLaunchKernel((void*)kernel, dim3(pipe.channels * pipe.ranks), dim3(threads), params,
+                           ncclShmemDynamicSize(900), 0));
     CHECK(cudaEventRecord(b));
     CHECK(cudaEventSynchronize(b));
     float ms;
@@ -206,27 +229,43 @@ int main(int argc, char** argv) {
   std::vector<int> channelCounts = {1, 4, 16, 32};
   std::vector<std::string> dists = {"normal", "random", "zeros"};
   int threads = 544, mib = 32, iters = 5;
+  bool hostSlots = false;
   char const* json = nullptr;
   for (int i = 1; i < argc; i++) {
     std::string a = argv[i];
     if (i + 1 >= argc) {
-      fprintf(stderr, "fused_perf: %s needs a value; options are --channels --threads --mib --iters --dist --json\n", argv[i]);
+      fprintf(stderr,
+              "fused_perf: %s needs a value; options are --channels --threads --mib --iters --dist --slots --json\n",
+              argv[i]);
       return 2;
     }
     char* value = argv[++i];
     if (a == "--channels" || a == "--dist") {
-      if (a == "--channels") channelCounts.clear();
-      else dists.clear();
+      if (a == "--channels")
+        channelCounts.clear();
+      else
+        dists.clear();
       for (char* tok = strtok(value, ","); tok; tok = strtok(nullptr, ",")) {
-        if (a == "--channels") channelCounts.push_back(atoi(tok));
-        else dists.push_back(tok);
+        if (a == "--channels")
+          channelCounts.push_back(atoi(tok));
+        else
+          dists.push_back(tok);
       }
-    } else if (a == "--threads") threads = atoi(value);
-    else if (a == "--mib") mib = atoi(value);
-    else if (a == "--iters") iters = atoi(value);
-    else if (a == "--json") json = value;
+    } else if (a == "--threads")
+      threads = atoi(value);
+    else if (a == "--mib")
+      mib = atoi(value);
+    else if (a == "--iters")
+      iters = atoi(value);
+    else if (a == "--json")
+      json = value;
+    else if (a == "--slots" && (!strcmp(value, "host") || !strcmp(value, "device")))
+      hostSlots = !strcmp(value, "host");
     else {
-      fprintf(stderr, "fused_perf: unknown option %s; options are --channels --threads --mib --iters --dist --json\n", a.c_str());
+      fprintf(stderr,
+              "fused_perf: unknown option %s, or a value it does not take; options are --channels --threads --mib "
+              "--iters --dist --slots --json\n",
+              a.c_str());
       return 2;
     }
   }
@@ -249,8 +288,10 @@ int main(int argc, char** argv) {
   if (out) fprintf(out, "[");
   bool first = true;
   int wrong = 0;
-  printf("# bf16, %d MiB a channel, %d threads; GB/s of raw payload per channel\n", mib, threads);
-  printf("%8s %8s %8s %10s %10s %8s %8s %6s\n", "payload", "mode", "channels", "simple", "uzip", "uzip/s", "ratio", "wrong");
+  printf("# bf16, %d MiB a channel, %d threads, slots in %s memory; GB/s of raw payload per channel\n", mib, threads,
+         hostSlots ? "host" : "device");
+  printf("%8s %8s %8s %10s %10s %8s %8s %6s\n", "payload", "mode", "channels", "simple", "uzip", "uzip/s", "ratio",
+         "wrong");
   for (auto const& dist : dists) {
     std::vector<uint16_t> block(1 << 22);
     fill(block, dist);
@@ -261,20 +302,21 @@ int main(int argc, char** argv) {
         CHECK(cudaMemcpy(input + at, block.data(), n, cudaMemcpyHostToDevice));
       }
       for (int mode = 0; mode < kModes; mode++) {
-        int const ranks = mode == kPair ? 2 : 3;
+        int const ranks = mode == kPair || mode == kSink ? 2 : 3;
         char* output[2];
         double seconds[2], ratio = 1;
         for (int u = 0; u < 2; u++) {
           output[u] = deviceAlloc<char>(bytes * channels * ranks);
           CHECK(cudaMemset(output[u], 0xa5, bytes * channels * ranks));
-          Pipeline pipe(channels, ranks, buffSize, u == 1, input, output[u], bytes);
-          FusedArgs args = {pipe.setups, u ? pipe.uzip : nullptr, abortFlag, ranks, buffSize, ssize_t(bytes / sizeof(T))};
+          Pipeline pipe(channels, ranks, buffSize, u == 1, hostSlots, input, output[u], bytes);
+          FusedArgs args = {pipe.setups, u ? pipe.uzip : nullptr,   abortFlag, ranks,
+                            buffSize,    ssize_t(bytes / sizeof(T))};
           seconds[u] = runPipeline(u ? uzip : simple, pipe, args, mode, threads, iters);
           if (u) {
             ratio = pipe.ratio();
             if (pipe.error->code) {
-              fprintf(stderr, "fused_perf: slot refused: code %u peer %d channel %u detail %u\n", pipe.error->code, pipe.error->peer,
-                      pipe.error->channel, pipe.error->detail);
+              fprintf(stderr, "fused_perf: slot refused: code %u peer %d channel %u detail %u\n", pipe.error->code,
+                      pipe.error->peer, pipe.error->channel, pipe.error->detail);
               wrong += 1;
             }
           }
@@ -282,7 +324,7 @@ int main(int argc, char** argv) {
         // The last rank's output, and the middle one's where it copies.
         std::vector<char> a(bytes * channels), b(bytes * channels);
         int bad = 0;
-        for (int r = mode == kForward ? 1 : ranks - 1; r < ranks; r++) {
+        for (int r = mode == kSink ? ranks : mode == kForward ? 1 : ranks - 1; r < ranks; r++) {
           CHECK(cudaMemcpy(a.data(), output[0] + size_t(r) * channels * bytes, a.size(), cudaMemcpyDeviceToHost));
           CHECK(cudaMemcpy(b.data(), output[1] + size_t(r) * channels * bytes, b.size(), cudaMemcpyDeviceToHost));
           bad += memcmp(a.data(), b.data(), a.size()) != 0;
@@ -293,14 +335,16 @@ int main(int argc, char** argv) {
         }
         wrong += bad;
         double const perChannel[2] = {bytes / seconds[0] * 1e-9, bytes / seconds[1] * 1e-9};
-        printf("%8s %8s %8d %10.2f %10.2f %8.3f %8.4f %6d\n", dist.c_str(), kModeNames[mode], channels, perChannel[0], perChannel[1],
-               perChannel[1] / perChannel[0], ratio, bad);
+        printf("%8s %8s %8d %10.2f %10.2f %8.3f %8.4f %6d\n", dist.c_str(), kModeNames[mode], channels, perChannel[0],
+               perChannel[1], perChannel[1] / perChannel[0], ratio, bad);
         fflush(stdout);
         if (out) {
           fprintf(out,
-                  "%s\n{\"payload\":\"%s\",\"mode\":\"%s\",\"channels\":%d,\"threads\":%d,\"bytes\":%zu,\"simple_GBps\":%.4f,"
+                  "%s\n{\"payload\":\"%s\",\"mode\":\"%s\",\"channels\":%d,\"threads\":%d,\"slots\":\"%s\",\"bytes\":%"
+                  "zu,\"simple_GBps\":%.4f,"
                   "\"uzip_GBps\":%.4f,\"ratio\":%.6f,\"wrong\":%d}",
-                  first ? "" : ",", dist.c_str(), kModeNames[mode], channels, threads, bytes, perChannel[0], perChannel[1], ratio, bad);
+                  first ? "" : ",", dist.c_str(), kModeNames[mode], channels, threads, hostSlots ? "host" : "device",
+                  bytes, perChannel[0], perChannel[1], ratio, bad);
           first = false;
         }
         CHECK(cudaFree(output[0]));

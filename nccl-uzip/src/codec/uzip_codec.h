@@ -116,7 +116,7 @@ template <>
 struct UzipFront<UZIP_TYPE_F32> {
   static constexpr int Words = 8;
   struct Rest {
-    UzipQuad low;   // bits 0..15 of the rotated values
+    UzipQuad low;  // bits 0..15 of the rotated values
     UzipPair high;  // bits 16..23
   };
   struct TileState {};
@@ -246,7 +246,8 @@ UZIP_DEV uint32_t uzipCodeOfRank(uint32_t rank) {
 // Distances from the tile's largest exponent fall into 16 bins: 0..14, and bin 15 for exponent 0. Ranks the bins by their
 // counts in a sample of 256 values (words 0 and 5 of each lane); ties go to the larger exponent.
 // `head` gets W and the distances in rank order, `codes` the code byte of each bin.
-UZIP_DEV void uzipRankBins(uint32_t lane, uint32_t binsA, uint32_t binsB, uint32_t largest, uint32_t* head, uint32_t* codes) {
+UZIP_DEV void uzipRankBins(uint32_t lane, uint32_t binsA, uint32_t binsB, uint32_t largest, uint32_t* head,
+                           uint32_t* codes) {
   uint64_t counts = 0;  // 16 fields of 4 bits; 8 samples a lane
   UZIP_UNROLL
   for (int b = 0; b < 4; b++) {
@@ -461,7 +462,9 @@ UZIP_DEV bool uzipDecodeTile(uint32_t lane, uint32_t entry, UzipWarpScratch* scr
   // The table: distances from W by place.
   uint32_t table[4];
   uint32_t const largest = (stage[0] & 0xffu) * 0x01010101u;
-  uint32_t const rank = lane < 3 ? lane : lane < 7 ? lane - 1 : lane - 2;  // of place `lane`, for the 13 places that have one
+  uint32_t const rank = lane < 3   ? lane
+                        : lane < 7 ? lane - 1
+                                   : lane - 2;  // of place `lane`, for the 13 places that have one
   bool const ranked = lane < 15 && lane != 3 && lane != 7;
   uint64_t const head = uint64_t(stage[1]) << 32 | stage[0];
   uint32_t const mine = ranked ? uint32_t(head >> (8 + 4 * rank)) & 15 : 0;

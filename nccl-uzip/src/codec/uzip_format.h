@@ -31,7 +31,13 @@ enum : uint8_t {
 };
 
 // Float types a codec knows. The numbers are part of the format.
-enum uzipType : uint8_t { UZIP_TYPE_NONE = 0, UZIP_TYPE_BF16 = 1, UZIP_TYPE_F16 = 2, UZIP_TYPE_F32 = 3, UZIP_TYPE_COUNT };
+enum uzipType : uint8_t {
+  UZIP_TYPE_NONE = 0,
+  UZIP_TYPE_BF16 = 1,
+  UZIP_TYPE_F16 = 2,
+  UZIP_TYPE_F32 = 3,
+  UZIP_TYPE_COUNT
+};
 
 // A slot begins with this header at offset 0. Payload slots are 16-byte aligned in memory.
 struct uzipSlotHeader {
@@ -54,7 +60,8 @@ struct uzipSlotHeader {
 
 // A tile table entry (uint16_t): bits 0..11 size of the tile's variable part in 4-byte words, bits 12..15 its kind.
 enum : uint16_t {
-  UZIP_TILE_LEVELS = 0,  // head (2 words), planes of level 1 (2 x 32 words), 2 (2 x ceil(n2/32)), 3 (3 x ceil(n3/32)), bytes of n4
+  UZIP_TILE_LEVELS =
+      0,  // head (2 words), planes of level 1 (2 x 32 words), 2 (2 x ceil(n2/32)), 3 (3 x ceil(n3/32)), bytes of n4
   UZIP_TILE_RAW = 1,     // uzipRawWords(type) words: the exponents as they are, bytes or (f16) 5 bit planes
   UZIP_TILE_CONST = 2    // 1 word: every exponent is its low byte
 };
@@ -66,13 +73,15 @@ enum : uint16_t {
 #define UZIP_RANKS 13u
 
 // Bytes of one element.
-UZIP_HD uint32_t uzipElementBytes(uint32_t type) { return type == UZIP_TYPE_F32 ? 4u : type == UZIP_TYPE_NONE ? 1u : 2u; }
+UZIP_HD constexpr uint32_t uzipElementBytes(uint32_t type) {
+  return type == UZIP_TYPE_F32 ? 4u : type == UZIP_TYPE_NONE ? 1u : 2u;
+}
 
 // Bytes of a tile's fixed part: everything of its values but the exponents.
 //   bf16: 1024 bytes (mantissa << 1 | sign)
 //   f16:  1024 low bytes (mantissa bits 6..0 and sign), then 3 bit planes of 32 words (mantissa bits 7..9)
 //   f32:  1024 low halves (mantissa bits 14..0 and sign), then 1024 bytes (mantissa bits 15..22)
-UZIP_HD uint32_t uzipFixedBytes(uint32_t type) {
+UZIP_HD constexpr uint32_t uzipFixedBytes(uint32_t type) {
   return type == UZIP_TYPE_BF16 ? 1024u : type == UZIP_TYPE_F16 ? 1408u : type == UZIP_TYPE_F32 ? 3072u : 0u;
 }
 
@@ -80,10 +89,16 @@ UZIP_HD uint32_t uzipFixedBytes(uint32_t type) {
 UZIP_HD constexpr uint32_t uzipRawWords(uint32_t type) { return type == UZIP_TYPE_F16 ? 160u : 256u; }
 
 // Section offsets of a slot of UZIP_CODEC_LEVELS that holds `tiles` tiles.
-UZIP_HD uint32_t uzipOffGroups() { return UZIP_HEADER_BYTES; }  // uint32_t per 32 tiles: where the group's variable parts begin
-UZIP_HD uint32_t uzipOffTable(uint32_t tiles) { return UZIP_HEADER_BYTES + 4u * ((tiles + 31u) / 32u); }  // uint16_t per tile
+UZIP_HD uint32_t uzipOffGroups() {
+  return UZIP_HEADER_BYTES;
+}  // uint32_t per 32 tiles: where the group's variable parts begin
+UZIP_HD uint32_t uzipOffTable(uint32_t tiles) {
+  return UZIP_HEADER_BYTES + 4u * ((tiles + 31u) / 32u);
+}  // uint16_t per tile
 UZIP_HD uint32_t uzipOffFixed(uint32_t tiles) { return (uzipOffTable(tiles) + 2u * tiles + 15u) & ~15u; }
-UZIP_HD uint32_t uzipOffVar(uint32_t tiles, uint32_t type) { return uzipOffFixed(tiles) + tiles * uzipFixedBytes(type); }
+UZIP_HD uint32_t uzipOffVar(uint32_t tiles, uint32_t type) {
+  return uzipOffFixed(tiles) + tiles * uzipFixedBytes(type);
+}
 
 UZIP_HD uint32_t uzipTiles(uint32_t elems) { return (elems + UZIP_TILE_VALUES - 1u) / UZIP_TILE_VALUES; }
 

@@ -60,7 +60,10 @@ UZIP_DEV uint32_t uzipLoadWord(void const* ptr) {
 }
 UZIP_DEV UzipPair uzipLoadPair(void const* ptr) {
   UzipPair v;
-  asm volatile("ld.volatile.global.v2.u32 {%0,%1}, [%2];" : "=r"(v.w[0]), "=r"(v.w[1]) : "l"(uzipGlobal(ptr)) : "memory");
+  asm volatile("ld.volatile.global.v2.u32 {%0,%1}, [%2];"
+               : "=r"(v.w[0]), "=r"(v.w[1])
+               : "l"(uzipGlobal(ptr))
+               : "memory");
   return v;
 }
 UZIP_DEV UzipQuad uzipLoadQuad(void const* ptr) {
@@ -84,7 +87,8 @@ UZIP_DEV void uzipStorePair(void* ptr, UzipPair v) {
   asm volatile("st.global.v2.u32 [%0], {%1,%2};" ::"l"(uzipGlobal(ptr)), "r"(v.w[0]), "r"(v.w[1]) : "memory");
 }
 UZIP_DEV void uzipStoreQuad(void* ptr, UzipQuad v) {
-  asm volatile("st.global.v4.u32 [%0], {%1,%2,%3,%4};" ::"l"(uzipGlobal(ptr)), "r"(v.w[0]), "r"(v.w[1]), "r"(v.w[2]), "r"(v.w[3])
+  asm volatile("st.global.v4.u32 [%0], {%1,%2,%3,%4};" ::"l"(uzipGlobal(ptr)), "r"(v.w[0]), "r"(v.w[1]), "r"(v.w[2]),
+               "r"(v.w[3])
                : "memory");
 }
 
@@ -135,29 +139,11 @@ inline uint32_t uzipPerm(uint32_t a, uint32_t b, uint32_t selector) {
 
 // --- Warp reductions -----------------------------------------------------------------------------------------------------
 //
-// One instruction from sm_80 on (redux.sync), five shuffles before.
+// redux.sync, sm_80 and later; the build takes no earlier architecture.
 
-#if defined(__CUDA_ARCH__) && __CUDA_ARCH__ < 800
-UZIP_DEV uint32_t uzipWarpAdd(uint32_t v) {
-  UZIP_UNROLL
-  for (int d = 16; d > 0; d >>= 1) v += __shfl_xor_sync(kUzipFullWarp, v, d);
-  return v;
-}
-UZIP_DEV uint32_t uzipWarpMax(uint32_t v) {
-  UZIP_UNROLL
-  for (int d = 16; d > 0; d >>= 1) v = max(v, __shfl_xor_sync(kUzipFullWarp, v, d));
-  return v;
-}
-UZIP_DEV uint32_t uzipWarpOr(uint32_t v) {
-  UZIP_UNROLL
-  for (int d = 16; d > 0; d >>= 1) v |= __shfl_xor_sync(kUzipFullWarp, v, d);
-  return v;
-}
-#else
 UZIP_DEV uint32_t uzipWarpAdd(uint32_t v) { return __reduce_add_sync(kUzipFullWarp, v); }
 UZIP_DEV uint32_t uzipWarpMax(uint32_t v) { return __reduce_max_sync(kUzipFullWarp, v); }
 UZIP_DEV uint32_t uzipWarpOr(uint32_t v) { return __reduce_or_sync(kUzipFullWarp, v); }
-#endif
 
 // Sum of v over the lanes below this one; *total gets the sum over all lanes.
 UZIP_DEV uint32_t uzipWarpScan(uint32_t v, uint32_t lane, uint32_t* total) {

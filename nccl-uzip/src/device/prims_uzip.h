@@ -63,9 +63,9 @@ struct UzipTypeOf<float> {
 
 // How a slice lies in a slot.
 enum : uint32_t {
-  kUzipPlain = 0,   // values as they are: unframed link, or UZIP_CODEC_RAW
+  kUzipPlain = 0,  // values as they are: unframed link, or UZIP_CODEC_RAW
   kUzipLevels = 1,  // UZIP_CODEC_LEVELS
-  kUzipBad = 2      // refused; the slice counts as zeros
+  kUzipBad = 2  // refused; the slice counts as zeros
 };
 
 // What a primitives group shares about the slice in work, behind the codec scratch of its first warp.
@@ -79,7 +79,7 @@ struct UzipSliceShm {
   char* outSlot;
   uint32_t outKind, outFramed, outCapacity;
   uint32_t bad;  // a tile of the incoming slice was refused
-  uint16_t words[2][32];  // sizes of the round's variable parts, by warp; two rounds may be in use at once
+  uint16_t entries[2][32];  // the round's table entries, by warp; two rounds may be in use at once
   uint32_t sendSlices, sendSlicesRaw, fwdSlices, recvSlices;
   uint64_t sendRaw, sendWire, recvRaw, recvWire;
 };
@@ -97,14 +97,14 @@ static __device__ __noinline__ void uzipReportError(uint32_t code, int peer, uin
   error->code = code;
 }
 
-template <typename T, typename RedOp, typename Fan, int Direct, int SlicePerChunk, int StepPerSlice, int Unroll, int P2p,
-          bool isNetOffload>
+template <typename T, typename RedOp, typename Fan, int Direct, int SlicePerChunk, int StepPerSlice, int Unroll,
+          int P2p, bool isNetOffload>
 class Primitives<T, RedOp, Fan, Direct, ProtoUzip<SlicePerChunk, StepPerSlice, Unroll>, P2p, isNetOffload> {
   static constexpr int MaxRecv = Fan::MaxRecv, MaxSend = Fan::MaxSend;
   static_assert(MaxRecv <= 1 && MaxSend <= 1, "UZIP runs rings");
   static constexpr int Input = 0, Output = 1;
-  static constexpr int RoleWaitRecv = 0x04, RoleWaitSend = 0x08, RolePostSend = 0x10, RolePostRecv = 0x20, Aborted = 0x40,
-                       ConnFifoEnabled = 0x100, Framed = 0x8000;
+  static constexpr int RoleWaitRecv = 0x04, RoleWaitSend = 0x08, RolePostSend = 0x10, RolePostRecv = 0x20,
+                       Aborted = 0x40, ConnFifoEnabled = 0x100, Framed = 0x8000;
   static constexpr int TypeOfT = UzipTypeOf<T>::Type;
   static constexpr bool Bytes = TypeOfT == UZIP_TYPE_NONE;  // a copy collective: T is a byte
 
@@ -112,28 +112,30 @@ class Primitives<T, RedOp, Fan, Direct, ProtoUzip<SlicePerChunk, StepPerSlice, U
   int const nthreads;
   int nworkers;
   int const stepSize;  // payload of a step, in elements
-  Fan fan;
-  int index;  // peer index I'm responsible for
   int flags;
   int const group;
   int peer;
   uint32_t slicesDone;  // parity picks the word through which the posting thread learns a slice's wire size
-  uint32_t backoff;     // WaitSend: low half slices still to send raw, high half how many the next failure costs
+  uint32_t backoff;  // WaitSend: low half slices still to send raw, high half how many the next failure costs
   uint64_t step;
   struct ncclConnInfo* conn;
   struct ncclConnFifo* connFifo;
   char* connFifoBuff;
   uint64_t* connStepPtr;
   uint64_t connStepCache;  // last seen value of *connStepPtr
-  int connStride;          // bytes from one step's slot to the next
+  int connStride;  // bytes from one step's slot to the next
 
   __device__ void barrier() {
-    if (nthreads == WARP_SIZE) __syncwarp();
-    else barrier_sync(15 - group, nthreads);
+    if (nthreads == WARP_SIZE)
+      __syncwarp();
+    else
+      barrier_sync(15 - group, nthreads);
   }
   __device__ static __forceinline__ void workersBarrier(int nworkers, int name) {
-    if (nworkers == WARP_SIZE) __syncwarp();
-    else barrier_sync(name, nworkers);
+    if (nworkers == WARP_SIZE)
+      __syncwarp();
+    else
+      barrier_sync(name, nworkers);
   }
   __device__ int workersBarrierName() { return 15 - group - (nworkers != nthreads ? 1 : 0); }
   __device__ void subBarrier() { workersBarrier(nworkers, workersBarrierName()); }
@@ -157,7 +159,8 @@ class Primitives<T, RedOp, Fan, Direct, ProtoUzip<SlicePerChunk, StepPerSlice, U
     if (!(flags & Framed)) return;
 
     UzipQuad const a = uzipLoadQuad(slot), b = uzipLoadQuad(slot + 16);
-    uint32_t const codec = a.w[1] & 0xff, type = (a.w[1] >> 8) & 0xff, slotFlags = (a.w[1] >> 16) & 0xff, tail = a.w[1] >> 24;
+    uint32_t const codec = a.w[1] & 0xff, type = (a.w[1] >> 8) & 0xff, slotFlags = (a.w[1] >> 16) & 0xff,
+                   tail = a.w[1] >> 24;
     uint32_t const rawBytes = a.w[2], wireBytes = a.w[3], varBytes = b.w[0], reserved = b.w[1];
     uint32_t const capacity = uint32_t(StepPerSlice * connStride);
     uint32_t error = UZIP_OK, detail = 0, tiles = 0;
@@ -225,8 +228,8 @@ class Primitives<T, RedOp, Fan, Direct, ProtoUzip<SlicePerChunk, StepPerSlice, U
     return arg < UZIP_TYPE_COUNT ? uint32_t(arg) : uint32_t(UZIP_TYPE_NONE);
   }
 
-  __device__ static void writeHeader(char* slot, uint32_t codec, uint32_t type, uint32_t slotFlags, uint32_t rawBytes, uint32_t wireBytes,
-                              uint32_t varBytes, uint32_t tailBytes, uint64_t tail) {
+  __device__ static void writeHeader(char* slot, uint32_t codec, uint32_t type, uint32_t slotFlags, uint32_t rawBytes,
+                                     uint32_t wireBytes, uint32_t varBytes, uint32_t tailBytes, uint64_t tail) {
     UzipQuad a = {{UZIP_MAGIC, codec | type << 8 | slotFlags << 16 | tailBytes << 24, rawBytes, wireBytes}};
     UzipQuad b = {{varBytes, 0, uint32_t(tail), uint32_t(tail >> 32)}};
     uzipStoreQuad(slot, a);
@@ -277,54 +280,37 @@ class Primitives<T, RedOp, Fan, Direct, ProtoUzip<SlicePerChunk, StepPerSlice, U
     }
   }
 
+  // One primitive on a chunk: SlicePerChunk slices, cut as Simple cuts them, the last of which may be empty. Workers move what
+  // there is; whoever has nothing to move only keeps step.
   template <int Recv, int Send, int SrcBuf, int DstBuf>
   __device__ __forceinline__ void genericOp(intptr_t srcIx, intptr_t dstIx, int nelem, bool postOp) {
-    constexpr int Src = SrcBuf != -1;
-    constexpr int Dst = DstBuf != -1;
-
-    nelem = nelem < 0 ? 0 : nelem;
-    int sliceSize = stepSize * StepPerSlice;
-    sliceSize = max(divUp(nelem, 16 * SlicePerChunk) * 16, sliceSize / 32);
-    int slice = 0;
-    int offset = 0;
-
-    // Workers take the slices that hold something; the empty ones, and all slices of the other threads, are below.
-    if (tid < nworkers && offset < nelem) {
-      UZIP_NO_UNROLL
-      do {
-        sliceSize = sliceSize < nelem - offset ? sliceSize : nelem - offset;
+    constexpr int Src = SrcBuf != -1, Dst = DstBuf != -1;
+    int left = max(nelem, 0);
+    int const whole = max(divUp(left, 16 * SlicePerChunk) * 16, stepSize * StepPerSlice / 32);
+    UZIP_NO_UNROLL
+    for (int slice = 0; slice < SlicePerChunk; slice++) {
+      int const elems = min(whole, left);
+      if (tid < nworkers && elems > 0) {
         if (tid == 0) {
-          T* userInput = (T*)ncclShmem.groups[group].userInput;
-          T* userOutput = (T*)ncclShmem.groups[group].userOutput;
-          if (Src) ncclShmem.groups[group].srcs[0] = (SrcBuf == Input ? userInput : userOutput) + srcIx + offset;
-          if (Dst) ncclShmem.groups[group].dsts[0] = (DstBuf == Input ? userInput : userOutput) + dstIx + offset;
+          ncclShmemGroup& local = ncclShmem.groups[group];
+          if (Src) local.srcs[0] = (T*)(SrcBuf == Input ? local.userInput : local.userOutput) + srcIx;
+          if (Dst) local.dsts[0] = (T*)(DstBuf == Input ? local.userInput : local.userOutput) + dstIx;
         }
-        waitPeer<Recv, Send, Src, Dst>(sliceSize);
+        waitPeer<Recv, Send, Src, Dst>(elems);
         subBarrier();
         // After an abort slots are not looked at any more.
-        int workSize = ncclShmem.aborted ? 0 : sliceSize;
         uint32_t wireBytes = 0;
-        if (workSize > 0) wireBytes = runSlice<Recv, Send, Src, Dst, SrcBuf == Input>(workSize, postOp);
+        if (!ncclShmem.aborted) wireBytes = runSlice<Recv, Send, Src, Dst, SrcBuf == Input>(elems, postOp);
         if (Send && tid == 0) ncclShmem.groups[group].dstSizes[slicesDone & 1] = wireBytes;
-        barrier();
-        postPeer<Recv, Send>(0 < workSize);
-        slicesDone += 1;
-        offset += sliceSize;
-        slice += 1;
-      } while (slice < SlicePerChunk && offset < nelem);
-    }
-
-    UZIP_NO_UNROLL
-    while (slice < SlicePerChunk) {
-      sliceSize = sliceSize < nelem - offset ? sliceSize : nelem - offset;
-      // Only workers wait, and for them this slice is empty.
-      waitPeer<Recv, Send, Src, Dst>(0);
+      } else {
+        waitPeer<Recv, Send, Src, Dst>(0);
+      }
       barrier();
-      int workSize = ncclShmem.aborted ? 0 : sliceSize;
-      postPeer<Recv, Send>(0 < workSize);
+      postPeer<Recv, Send>(elems > 0 && !ncclShmem.aborted);
       slicesDone += 1;
-      offset += sliceSize;
-      slice += 1;
+      srcIx += elems;
+      dstIx += elems;
+      left -= elems;
     }
   }
 
@@ -338,7 +324,8 @@ class Primitives<T, RedOp, Fan, Direct, ProtoUzip<SlicePerChunk, StepPerSlice, U
     uint32_t const inKind = Recv ? shm->inKind : kUzipPlain;
     bool const framed = Send && shm->outFramed;
     // A compressed slice that is only passed on keeps its bytes; it is decoded for the local output alone.
-    bool const forward = Recv && Send && !Src && inKind == kUzipLevels && framed && shm->inWireBytes <= shm->outCapacity;
+    bool const forward =
+        Recv && Send && !Src && inKind == kUzipLevels && framed && shm->inWireBytes <= shm->outCapacity;
     // Passing a raw slice on: encoding it again would fail again.
     bool const forwardRaw = Recv && Send && !Src && inKind == kUzipPlain && shm->inFramed;
     uint32_t const outKind = !Send || forwardRaw ? kUzipPlain : shm->outKind;
@@ -347,14 +334,24 @@ class Primitives<T, RedOp, Fan, Direct, ProtoUzip<SlicePerChunk, StepPerSlice, U
     if (inKind == kUzipBad) {
       zeroSlice<Send, Dst>(rawBytes, framed);
       wireBytes = framed ? UZIP_HEADER_BYTES : rawBytes;
-      if (framed && tid == 0) writeHeader(shm->outSlot, UZIP_CODEC_RAW, 0, UZIP_SLOT_POISON, rawBytes, UZIP_HEADER_BYTES, 0, 0, 0);
+      if (framed && tid == 0)
+        writeHeader(shm->outSlot, UZIP_CODEC_RAW, 0, UZIP_SLOT_POISON, rawBytes, UZIP_HEADER_BYTES, 0, 0, 0);
     } else if (inKind == kUzipPlain && outKind == kUzipPlain) {
       plainSlice<Recv, Send, Src, Dst, PreOp>(tid, nworkers, group, nelts, postOp);
       if (framed && tid == 0) writeHeader(shm->outSlot, UZIP_CODEC_RAW, 0, 0, rawBytes, wireBytes, 0, 0, 0);
     } else {
       uint32_t const type = inKind == kUzipLevels ? shm->inType : Bytes ? sendType() : uint32_t(TypeOfT);
-      SliceArgs const args = {shm, tid, nworkers, group, workersBarrierName(), rawBytes, inKind == kUzipLevels,
-                              outKind == kUzipLevels && !forward, forward, framed, postOp};
+      SliceArgs const args = {shm,
+                              tid,
+                              nworkers,
+                              group,
+                              workersBarrierName(),
+                              rawBytes,
+                              inKind == kUzipLevels,
+                              outKind == kUzipLevels && !forward,
+                              forward,
+                              framed,
+                              postOp};
       wireBytes = TileSlice<TypeOfT, Recv, Send, Src, Dst, PreOp>::run(type, args);
     }
 
@@ -390,10 +387,10 @@ class Primitives<T, RedOp, Fan, Direct, ProtoUzip<SlicePerChunk, StepPerSlice, U
     UzipSliceShm* shm;
     int tid, nworkers, group, workersBarrier;
     uint32_t rawBytes;
-    bool inLevels;   // the incoming slice is compressed
+    bool inLevels;  // the incoming slice is compressed
     bool outLevels;  // the outgoing one is to be
-    bool forward;    // the incoming bytes are passed on as they are
-    bool framed;     // the outgoing link is framed
+    bool forward;  // the incoming bytes are passed on as they are
+    bool framed;  // the outgoing link is framed
     bool postOp;
   };
 
@@ -409,15 +406,17 @@ class Primitives<T, RedOp, Fan, Direct, ProtoUzip<SlicePerChunk, StepPerSlice, U
   template <int Type, int Recv, int Send, int Src, int Dst, bool PreOp>
   struct TileSlice {
     __device__ static __forceinline__ uint32_t run(uint32_t, SliceArgs const& args) {
-      return tileSlice<Type, Recv, Send, Src, Dst, PreOp>(args);
+      constexpr bool CanForward = Recv && Send && !Src;
+      if (CanForward && args.forward) return tileSlice<Type, Recv, Send, Src, Dst, PreOp, CanForward>(args);
+      return tileSlice<Type, Recv, Send, Src, Dst, PreOp, false>(args);
     }
   };
   template <int Recv, int Send, int Src, int Dst, bool PreOp>
   struct TileSlice<UZIP_TYPE_NONE, Recv, Send, Src, Dst, PreOp> {
     __device__ static __forceinline__ uint32_t run(uint32_t type, SliceArgs const& args) {
-      return type == UZIP_TYPE_BF16  ? tileSlice<UZIP_TYPE_BF16, Recv, Send, Src, Dst, PreOp>(args)
-             : type == UZIP_TYPE_F16 ? tileSlice<UZIP_TYPE_F16, Recv, Send, Src, Dst, PreOp>(args)
-                                     : tileSlice<UZIP_TYPE_F32, Recv, Send, Src, Dst, PreOp>(args);
+      return type == UZIP_TYPE_BF16  ? TileSlice<UZIP_TYPE_BF16, Recv, Send, Src, Dst, PreOp>::run(type, args)
+             : type == UZIP_TYPE_F16 ? TileSlice<UZIP_TYPE_F16, Recv, Send, Src, Dst, PreOp>::run(type, args)
+                                     : TileSlice<UZIP_TYPE_F32, Recv, Send, Src, Dst, PreOp>::run(type, args);
     }
   };
 
@@ -435,9 +434,10 @@ class Primitives<T, RedOp, Fan, Direct, ProtoUzip<SlicePerChunk, StepPerSlice, U
   // Values of chunk k of a tile, from plain memory. Elements past the end read as zero.
   // `unit`: 16 when `from` is 16-byte aligned, the element size when it is aligned to that, else 1.
   template <int Type>
-  __device__ static __forceinline__ void loadValues(char const* from, uint32_t unit, uint32_t first, uint32_t elems, uint32_t* v) {
+  __device__ static __forceinline__ void loadValues(char const* from, uint32_t unit, uint32_t first, uint32_t elems,
+                                                    uint32_t* v) {
     using Front = UzipFront<Type>;
-    constexpr uint32_t ElementBytes = Front::Words / 2;
+    constexpr uint32_t ElementBytes = uzipElementBytes(Type);
     if (unit == 16 && first + 8 <= elems) {
       UZIP_UNROLL
       for (int q = 0; q < Front::Words / 4; q++) {
@@ -466,9 +466,10 @@ class Primitives<T, RedOp, Fan, Direct, ProtoUzip<SlicePerChunk, StepPerSlice, U
   }
 
   template <int Type>
-  __device__ static __forceinline__ void storeValues(char* to, uint32_t unit, uint32_t first, uint32_t elems, uint32_t const* v) {
+  __device__ static __forceinline__ void storeValues(char* to, uint32_t unit, uint32_t first, uint32_t elems,
+                                                     uint32_t const* v) {
     using Front = UzipFront<Type>;
-    constexpr uint32_t ElementBytes = Front::Words / 2;
+    constexpr uint32_t ElementBytes = uzipElementBytes(Type);
     if (unit == 16 && first + 8 <= elems) {
       UZIP_UNROLL
       for (int q = 0; q < Front::Words / 4; q++) {
@@ -496,7 +497,7 @@ class Primitives<T, RedOp, Fan, Direct, ProtoUzip<SlicePerChunk, StepPerSlice, U
 
   template <int Type>
   __device__ static uint32_t unitOf(void const* ptr) {
-    constexpr uint32_t ElementBytes = UzipFront<Type>::Words / 2;
+    constexpr uint32_t ElementBytes = uzipElementBytes(Type);
     return uintptr_t(ptr) % 16 == 0 ? 16 : uintptr_t(ptr) % ElementBytes == 0 ? ElementBytes : 1;
   }
 
@@ -519,31 +520,61 @@ class Primitives<T, RedOp, Fan, Direct, ProtoUzip<SlicePerChunk, StepPerSlice, U
     }
   }
 
-  // What a warp reads ahead of a compressed tile: first its group's part of the table, later its variable part.
-  struct TileAhead {
-    uint32_t mine, base;  // this lane's entry of the tile's group, and the group's offset
-    uint32_t entry, at;   // the tile's entry and where its variable part begins
-    bool found;           // both are possible
-    uint32_t var[8];      // the variable part, lane by lane
+  // Where the warp's next 32 tiles lie in a compressed slot, one a lane. Read in one go: a slot in host memory is microseconds
+  // away, and a lookup in front of every tile would wait for it every time.
+  struct TileIndex {
+    uint32_t entry, at;  // table entry, and where the variable part begins; kNowhere for one that cannot be
 
-    __device__ __forceinline__ void readTable(char const* in, uint32_t tiles, uint32_t tile, uint32_t lane) {
-      uint32_t const first = tile & ~(UZIP_TILES_PER_GROUP - 1);
-      mine = first + lane < tiles ? uzipLoadHalf(in + uzipOffTable(tiles) + 2 * (first + lane)) : 0;
-      base = uzipLoadWord(in + uzipOffGroups() + 4 * (tile / UZIP_TILES_PER_GROUP));
-    }
-    __device__ __forceinline__ void readVar(char const* inVar, uint32_t varBytes, uint32_t tile, uint32_t lane) {
-      uint32_t const before = uzipWarpAdd(lane < (tile & 31) ? mine & UZIP_TILE_WORDS_MASK : 0);
-      entry = __shfl_sync(kUzipFullWarp, mine, tile & 31);
-      at = base + 4 * before;  // before < 2^17
-      uint32_t const words = entry & UZIP_TILE_WORDS_MASK;
-      found = words <= UZIP_TILE_MAX_WORDS && base % 4 == 0 && base <= varBytes && at <= varBytes && 4 * words <= varBytes - at;
-      UZIP_UNROLL
-      for (int i = 0; i < 8; i++) {
-        var[i] = found && i * 32 + lane < words ? uzipLoadWord(inVar + at + 4 * (i * 32 + lane)) : 0;
+    // AtOnce: with eight reads under way, for when registers are free. A default slice needs no other.
+    template <bool AtOnce>
+    __device__ __forceinline__ void read(char const* in, uint32_t tiles, uint32_t varBytes, uint32_t first,
+                                         uint32_t nwarps, uint32_t lane) {
+      uint32_t const group0 = first / UZIP_TILES_PER_GROUP,
+                     groups = (tiles + UZIP_TILES_PER_GROUP - 1) / UZIP_TILES_PER_GROUP;
+      uint32_t const bases = group0 + lane < groups ? uzipLoadWord(in + uzipOffGroups() + 4 * (group0 + lane)) : 0;
+      uint32_t base = 0, before = 0;
+      entry = 0;
+      auto lookUp = [&] __device__(uint32_t r) {
+        uint32_t const tile = first + r * nwarps, group = tile / UZIP_TILES_PER_GROUP,
+                       place = tile % UZIP_TILES_PER_GROUP;
+        bool const there = group * UZIP_TILES_PER_GROUP + lane < tiles;
+        uint32_t const row =
+            there ? uzipLoadHalf(in + uzipOffTable(tiles) + 2 * (group * UZIP_TILES_PER_GROUP + lane)) : 0;
+        uint32_t const sum = uzipWarpAdd(lane < place ? row & UZIP_TILE_WORDS_MASK : 0);  // below 2^17
+        uint32_t const its = __shfl_sync(kUzipFullWarp, row, place),
+                       itsBase = __shfl_sync(kUzipFullWarp, bases, (group - group0) & 31);
+        if (lane == r) entry = its, base = itsBase, before = sum;
+      };
+      if (AtOnce) {
+        _Pragma("unroll 8") for (uint32_t r = 0; r < 32; r++) lookUp(r);
+      } else {
+        UZIP_NO_UNROLL
+        for (uint32_t r = 0; r < 32; r++) lookUp(r);
       }
+      at = base + 4 * before;
+      uint32_t const words = entry & UZIP_TILE_WORDS_MASK;
+      bool const found = words <= UZIP_TILE_MAX_WORDS && base % 4 == 0 && base <= varBytes && at <= varBytes &&
+                         4 * words <= varBytes - at;
+      if (!found) entry = kNowhere;
+    }
+  };
+  // No words, and a kind that the decoder refuses.
+  static constexpr uint32_t kNowhere = 0xfu << UZIP_TILE_KIND_SHIFT;
+
+  // A compressed tile's variable part, read ahead.
+  struct TileAhead {
+    uint32_t entry, at;
+    uint32_t var[8];  // lane by lane
+
+    __device__ __forceinline__ void read(TileIndex const& index, uint32_t r, char const* inVar, uint32_t lane) {
+      entry = __shfl_sync(kUzipFullWarp, index.entry, r);
+      at = __shfl_sync(kUzipFullWarp, index.at, r);
+      uint32_t const words = entry & UZIP_TILE_WORDS_MASK;
+      UZIP_UNROLL
+      for (int i = 0; i < 8; i++) var[i] = i * 32 + lane < words ? uzipLoadWord(inVar + at + 4 * (i * 32 + lane)) : 0;
     }
     // Into the warp's stage; with `to`, also into the same place of the next slot.
-    __device__ __forceinline__ void stage(UzipWarpScratch* scratch, char* to, uint32_t lane) {
+    __device__ __forceinline__ void stage(UzipWarpScratch* scratch, char* to, uint32_t lane) const {
       uint32_t const words = entry & UZIP_TILE_WORDS_MASK;
       __syncwarp();  // earlier readers of the stage are done
       UZIP_UNROLL
@@ -557,18 +588,19 @@ class Primitives<T, RedOp, Fan, Direct, ProtoUzip<SlicePerChunk, StepPerSlice, U
     }
   };
 
-  template <int Type, int Recv, int Send, int Src, int Dst, bool PreOp>
+  // forward: the incoming bytes are passed on as they are, and decoded for the local output.
+  template <int Type, int Recv, int Send, int Src, int Dst, bool PreOp, bool forward>
   __device__ static __noinline__ uint32_t tileSlice(SliceArgs const& args) {
     using Front = UzipFront<Type>;
-    constexpr uint32_t ElementBytes = Front::Words / 2;
-    constexpr uint32_t FixedBytes = Type == UZIP_TYPE_BF16 ? 1024 : Type == UZIP_TYPE_F16 ? 1408 : 3072;
+    constexpr uint32_t ElementBytes = uzipElementBytes(Type);
+    constexpr uint32_t FixedBytes = uzipFixedBytes(Type);
     UzipSliceShm* const shm = args.shm;
     int const tid = args.tid, nworkers = args.nworkers, group = args.group;
     uint32_t const lane = tid % WARP_SIZE, warp = tid / WARP_SIZE, nwarps = nworkers / WARP_SIZE;
     uint32_t const rawBytes = args.rawBytes, elems = rawBytes / ElementBytes;
     uint32_t const tiles = uzipTiles(elems);
-    bool const inLevels = Recv && args.inLevels, outLevels = Send && args.outLevels, framed = Send && args.framed;
-    bool const forward = Recv && Send && !Src && args.forward, postOp = args.postOp;
+    bool const inLevels = Recv && (forward || args.inLevels), outLevels = Send && !forward && args.outLevels;
+    bool const framed = Send && args.framed, postOp = args.postOp;
     char const* const in = Recv ? shm->inSlot : nullptr;
     char* const out = Send ? shm->outSlot : nullptr;
     char const* const inPlain = Recv ? (char const*)ncclShmem.groups[group].srcs[Src] : nullptr;
@@ -581,34 +613,48 @@ class Primitives<T, RedOp, Fan, Direct, ProtoUzip<SlicePerChunk, StepPerSlice, U
     RedOp redFn(ncclShmem.groups[group].redOpArgs);
     uint32_t varWords = 0;  // of the rounds before this one
 
-    // Reads run ahead: a tile's values and fixed part are asked for while the tile before is being encoded, and its variable part
-    // while the block waits for that tile's sizes. Four-byte types have registers for half a tile at a time.
+    // Reads run ahead of their use. A slot in host memory is microseconds away, so the next tile is asked for before this one is
+    // decoded; where registers are too short for that (ptxas decides: no UZIP function may spill more than its Simple twin), before
+    // it is encoded, and its variable part before the barrier. The local input of a reduction is near and read when it is needed.
+    // Four-byte types have registers for half a tile at a time.
     constexpr int Batch = Front::Words == 4 ? 4 : 2;
+    constexpr bool Early = Recv && (Src ? Type == UZIP_TYPE_BF16 : Batch == 4 && (forward || !Send));
+    constexpr bool LocalAhead = !(Recv && Src);
     typename Front::Rest rest[Batch];
     uint32_t v[Batch][Front::Words];
+    TileIndex tileIndex;
     TileAhead ahead;
     auto readBatch = [&] __device__(uint32_t tile, int k0) {
       UZIP_UNROLL
       for (int j = 0; j < Batch; j++) {
         uint32_t const at = tile * UZIP_TILE_VALUES + (k0 + j) * 256 + lane * 8;
         if (inLevels) Front::load(in + offFixed + tile * FixedBytes, k0 + j, lane, &rest[j]);
-        if (Src) loadValues<Type>(src, srcUnit, at, elems, v[j]);
-        else if (Recv && !inLevels) loadValues<Type>(inPlain, 16, at, elems, v[j]);
+        if (Src && LocalAhead)
+          loadValues<Type>(src, srcUnit, at, elems, v[j]);
+        else if (Recv && !Src && !inLevels)
+          loadValues<Type>(inPlain, 16, at, elems, v[j]);
+      }
+    };
+    auto readLocal = [&] __device__(uint32_t tile, int k0) {
+      UZIP_UNROLL
+      for (int j = 0; j < Batch; j++) {
+        loadValues<Type>(src, srcUnit, tile * UZIP_TILE_VALUES + (k0 + j) * 256 + lane * 8, elems, v[j]);
       }
     };
     if (warp < tiles) {
       readBatch(warp, 0);
       if (inLevels) {
-        ahead.readTable(in, tiles, warp, lane);
-        ahead.readVar(in + offVar, shm->inVarBytes, warp, lane);
+        tileIndex.template read<true>(in, tiles, shm->inVarBytes, warp, nwarps, lane);
+        ahead.read(tileIndex, 0, in + offVar, lane);
       }
     }
     if (forward) {  // header, groups and table as they came
       for (uint32_t i = tid * 4; i < offFixed; i += nworkers * 4) uzipStoreWord(out + i, uzipLoadWord(in + i));
     }
 
+    uint32_t round = 0;
     UZIP_NO_UNROLL
-    for (uint32_t first = 0; first < tiles; first += nwarps) {
+    for (uint32_t first = 0; first < tiles; first += nwarps, round++) {
       uint32_t const tile = first + warp, next = tile + nwarps;
       uint32_t outEntry = 0;
       if (tile < tiles) {
@@ -617,14 +663,21 @@ class Primitives<T, RedOp, Fan, Direct, ProtoUzip<SlicePerChunk, StepPerSlice, U
         bool ok = true;
         uint32_t exps[8];
         typename Front::TileState inState, outState;
+        typename Front::Rest rests[Batch];  // of this tile
+        if (!LocalAhead && !Early) readLocal(tile, 0);
         if (inLevels) {
           Front::loadState(inFixed, lane, &inState);
-          ok = ahead.found;
-          if (ok) {
-            ahead.stage(scratch, forward ? out + offVar : nullptr, lane);
-            ok = uzipDecodeTile<Type>(lane, ahead.entry, scratch, exps);
+          uint32_t const entry = ahead.entry;
+          ahead.stage(scratch, forward ? out + offVar : nullptr, lane);
+          UZIP_UNROLL
+          for (int j = 0; j < Batch; j++) rests[j] = rest[j];
+          if (next < tiles && (round + 1) % 32 == 0)
+            tileIndex.template read<false>(in, tiles, shm->inVarBytes, next, nwarps, lane);
+          if (Early && next < tiles) {
+            readBatch(next, 0);
+            ahead.read(tileIndex, (round + 1) % 32, in + offVar, lane);
           }
-          if (next < tiles) ahead.readTable(in, tiles, next, lane);
+          ok = uzipDecodeTile<Type>(lane, entry, scratch, exps);
           if (!ok) {
             UZIP_UNROLL
             for (int i = 0; i < 8; i++) exps[i] = 0;
@@ -635,15 +688,21 @@ class Primitives<T, RedOp, Fan, Direct, ProtoUzip<SlicePerChunk, StepPerSlice, U
           }
           if (forward) Front::storeState(outFixed, lane, inState);
         }
+        if (!LocalAhead && Early) readLocal(tile, 0);
         UZIP_UNROLL
         for (int k = 0; k < 4; k++) {
           int const j = k % Batch;
-          if (k != 0 && j == 0) readBatch(tile, k);
+          if (k != 0 && j == 0) {
+            readBatch(tile, k);
+            if (!LocalAhead) readLocal(tile, k);
+            UZIP_UNROLL
+            for (int i = 0; i < Batch; i++) rests[i] = rest[i];
+          }
           uint32_t const at = tile * UZIP_TILE_VALUES + k * 256 + lane * 8;
           uint32_t peerValues[Front::Words];
           if (inLevels) {
-            if (forward) Front::store(outFixed, k, lane, rest[j]);
-            Front::merge(inState, k, &exps[2 * k], rest[j], peerValues);
+            if (forward) Front::store(outFixed, k, lane, rests[j]);
+            Front::merge(inState, k, &exps[2 * k], rests[j], peerValues);
           } else if (Recv && Src) {
             loadValues<Type>(inPlain, 16, at, elems, peerValues);
           }
@@ -667,21 +726,24 @@ class Primitives<T, RedOp, Fan, Direct, ProtoUzip<SlicePerChunk, StepPerSlice, U
             }
           }
         }
-        if (next < tiles) readBatch(next, 0);
+        bool const late = next < tiles && !(Early && inLevels);
+        if (late) readBatch(next, 0);
         if (outLevels) {
           Front::storeState(outFixed, lane, outState);
           outEntry = uzipEncodeTile<Type>(lane, exps, scratch);
         }
-        if (inLevels && next < tiles) ahead.readVar(in + offVar, shm->inVarBytes, next, lane);
+        if (late && inLevels) ahead.read(tileIndex, (round + 1) % 32, in + offVar, lane);
       }
       if (outLevels) {
         // Every warp adds up the same sizes; the next round uses the other row, so one barrier a round suffices.
-        uint16_t* const row = shm->words[(first / nwarps) & 1];
-        if (lane == 0) row[warp] = uint16_t(outEntry & UZIP_TILE_WORDS_MASK);
+        uint16_t* const row = shm->entries[round & 1];
+        if (lane == 0) row[warp] = uint16_t(outEntry);
         workersBarrier(nworkers, args.workersBarrier);
-        uint32_t const words = lane < nwarps ? row[lane] : 0;
+        uint32_t const entry = lane < nwarps ? row[lane] : 0, words = entry & UZIP_TILE_WORDS_MASK;
         uint32_t const before = varWords + uzipWarpAdd(lane < warp ? words : 0);
         varWords += uzipWarpAdd(words);
+        if (warp == 0 && first + lane < tiles && lane < nwarps)
+          uzipStoreHalf(out + uzipOffTable(tiles) + 2 * (first + lane), entry);
         if (tile < tiles) {
           uint32_t const mine = outEntry & UZIP_TILE_WORDS_MASK;
           char* const to = out + offVar + 4 * before;
@@ -689,9 +751,8 @@ class Primitives<T, RedOp, Fan, Direct, ProtoUzip<SlicePerChunk, StepPerSlice, U
           for (int i = 0; i < 8; i++) {
             if (i * 32 + lane < mine) uzipStoreWord(to + 4 * (i * 32 + lane), scratch->stage[i * 32 + lane]);
           }
-          if (lane == 0) {
-            uzipStoreHalf(out + uzipOffTable(tiles) + 2 * tile, outEntry);
-            if (tile % UZIP_TILES_PER_GROUP == 0) uzipStoreWord(out + uzipOffGroups() + 4 * (tile / UZIP_TILES_PER_GROUP), 4 * before);
+          if (lane == 0 && tile % UZIP_TILES_PER_GROUP == 0) {
+            uzipStoreWord(out + uzipOffGroups() + 4 * (tile / UZIP_TILES_PER_GROUP), 4 * before);
           }
           __syncwarp();  // the stage is read before the next tile overwrites it
         }
@@ -704,7 +765,9 @@ class Primitives<T, RedOp, Fan, Direct, ProtoUzip<SlicePerChunk, StepPerSlice, U
     if (tailBytes != 0 && tid == 0) {
       uint32_t const end = rawBytes - tailBytes;
       for (uint32_t i = 0; i < tailBytes; i++) {
-        uint32_t b = uzipLoadByte(Src ? src + end + i : inLevels ? in + offsetof(uzipSlotHeader, tail) + i : inPlain + end + i);
+        uint32_t b = uzipLoadByte(Src        ? src + end + i
+                                  : inLevels ? in + offsetof(uzipSlotHeader, tail) + i
+                                             : inPlain + end + i);
         if (Dst) uzipStoreByte(dst + end + i, b);
         if (Send && !outLevels && !forward) uzipStoreByte(outPlain + end + i, b);
         tail |= uint64_t(b) << (8 * i);
@@ -714,14 +777,19 @@ class Primitives<T, RedOp, Fan, Direct, ProtoUzip<SlicePerChunk, StepPerSlice, U
     if (!Send) return rawBytes;
     if (forward) return shm->inWireBytes;
     if (!framed) return rawBytes;
-    if (inLevels && !outLevels) workersBarrier(nworkers, args.workersBarrier);  // `bad` of every warp; with outLevels the rounds' barriers did
+    if (inLevels && !outLevels)
+      workersBarrier(nworkers, args.workersBarrier);  // `bad` of every warp; with outLevels the rounds' barriers did
     bool const bad = inLevels && shm->bad != 0;
-    uint32_t const wireBytes =
-        bad ? UZIP_HEADER_BYTES : outLevels ? offVar + 4 * varWords : UZIP_HEADER_BYTES + rawBytes;
+    uint32_t const wireBytes = bad         ? UZIP_HEADER_BYTES
+                               : outLevels ? offVar + 4 * varWords
+                                           : UZIP_HEADER_BYTES + rawBytes;
     if (tid == 0) {
-      if (bad) writeHeader(out, UZIP_CODEC_RAW, 0, UZIP_SLOT_POISON, rawBytes, wireBytes, 0, 0, 0);
-      else if (outLevels) writeHeader(out, UZIP_CODEC_LEVELS, Type, 0, rawBytes, wireBytes, 4 * varWords, tailBytes, tail);
-      else writeHeader(out, UZIP_CODEC_RAW, 0, 0, rawBytes, wireBytes, 0, 0, 0);
+      if (bad)
+        writeHeader(out, UZIP_CODEC_RAW, 0, UZIP_SLOT_POISON, rawBytes, wireBytes, 0, 0, 0);
+      else if (outLevels)
+        writeHeader(out, UZIP_CODEC_LEVELS, Type, 0, rawBytes, wireBytes, 4 * varWords, tailBytes, tail);
+      else
+        writeHeader(out, UZIP_CODEC_RAW, 0, 0, rawBytes, wireBytes, 0, 0, 0);
       if (outLevels) {  // padding between table and fixed section
         for (uint32_t i = uzipOffTable(tiles) + 2 * tiles; i < offFixed; i += 2) uzipStoreHalf(out + i, 0);
       }
@@ -747,15 +815,14 @@ class Primitives<T, RedOp, Fan, Direct, ProtoUzip<SlicePerChunk, StepPerSlice, U
   }
 
  public:
-  __device__ Primitives(int tid, int nthreads, int const* recvPeers, int const* sendPeers, void const* inputBuf, void* outputBuf,
-                        uint64_t redOpArg, uint8_t group = 0, uint8_t connIndexRecv = 0, uint8_t connIndexSend = 0,
-                        struct ncclDevWorkColl* collWork = nullptr, struct ncclDevWorkP2p* p2pWork = nullptr, int stepSize_ = 0,
-                        int mode = 0)
+  __device__ Primitives(int tid, int nthreads, int const* recvPeers, int const* sendPeers, void const* inputBuf,
+                        void* outputBuf, uint64_t redOpArg, uint8_t group = 0, uint8_t connIndexRecv = 0,
+                        uint8_t connIndexSend = 0, struct ncclDevWorkColl* collWork = nullptr,
+                        struct ncclDevWorkP2p* p2pWork = nullptr, int stepSize_ = 0, int mode = 0)
       : tid(tid),
         tidInBlock(threadIdx.x),
         nthreads(nthreads),
         stepSize(stepSize_ == 0 ? ncclShmem.comm.buffSizes[NCCL_PROTO_SIMPLE] / NCCL_STEPS / sizeof(T) : stepSize_),
-        index(-1),
         flags(0),
         group(group),
         peer(-1),
@@ -764,24 +831,26 @@ class Primitives<T, RedOp, Fan, Direct, ProtoUzip<SlicePerChunk, StepPerSlice, U
         step(0),
         conn(nullptr),
         connFifo(nullptr) {
-    // One more warp than the workers overlaps the fence with the next slice's copy.
+    // The last warp of a block that sends does not work: it fences and posts a slice while the workers are in the next one.
     nworkers = nthreads - (MaxSend > 0 && nthreads >= NCCL_SIMPLE_EXTRA_GROUP_IF_NTHREADS_GE ? WARP_SIZE : 0);
-    int nrecv = 0, nsend = 0;
-    while (nrecv < MaxRecv && recvPeers[nrecv] != -1) nrecv++;
-    while (nsend < MaxSend && sendPeers[nsend] != -1) nsend++;
-    this->fan = Fan(nrecv, nsend);
-
-    if (tid < nrecv) flags |= RoleWaitRecv, index = tid;
-    else if (tid < nrecv + nsend) flags |= RoleWaitSend, index = tid - nrecv;
-    else if (nthreads - nsend <= tid) flags |= RolePostSend, index = tid - (nthreads - nsend);
-    else if (nthreads - nrecv - nsend <= tid) flags |= RolePostRecv, index = tid - (nthreads - nrecv - nsend);
+    // As in Simple, who waits sits at the low end of the block and who posts at the high end.
+    bool const recvs = MaxRecv && recvPeers[0] != -1, sends = MaxSend && sendPeers[0] != -1;
+    int const fromEnd = nthreads - 1 - tid;
+    if (recvs && tid == 0)
+      flags |= RoleWaitRecv;
+    else if (sends && tid == int(recvs))
+      flags |= RoleWaitSend;
+    else if (sends && fromEnd == 0)
+      flags |= RolePostSend;
+    else if (recvs && fromEnd == int(sends))
+      flags |= RolePostRecv;
 
     if (flags & (RoleWaitRecv | RolePostRecv)) {
-      peer = recvPeers[index];
+      peer = recvPeers[0];
       loadConn(&ncclShmem.channel.peers[peer]->recv[connIndexRecv], /*send=*/false);
     }
     if (flags & (RoleWaitSend | RolePostSend)) {
-      peer = sendPeers[index];
+      peer = sendPeers[0];
       loadConn(&ncclShmem.channel.peers[peer]->send[connIndexSend], /*send=*/true);
     }
     if (tid == 0) {
@@ -833,29 +902,17 @@ class Primitives<T, RedOp, Fan, Direct, ProtoUzip<SlicePerChunk, StepPerSlice, U
     host->ops = now.ops;
   }
 
-  __device__ void moveDataPtrs(intptr_t delta) {
-    if (tid == 0) {
-      ncclShmem.groups[group].userInput = (T*)ncclShmem.groups[group].userInput + delta;
-      ncclShmem.groups[group].userOutput = (T*)ncclShmem.groups[group].userOutput + delta;
-    }
-  }
-
-  // The primitives, with Simple's names and arguments. Framed slots are never addressed directly, so the direct forms do the
-  // same work.
+  // The primitives of the rings, with Simple's names and arguments. Framed slots are never addressed directly, so the direct
+  // forms do the same work.
   __device__ __forceinline__ void send(intptr_t inpIx, int eltN) { genericOp<0, 1, Input, -1>(inpIx, -1, eltN, false); }
-  __device__ __forceinline__ void sendFromOutput(intptr_t outIx, int eltN) { genericOp<0, 1, Output, -1>(outIx, -1, eltN, false); }
   __device__ __forceinline__ void recv(intptr_t outIx, int eltN, bool postOp = false) {
     genericOp<1, 0, -1, Output>(-1, outIx, eltN, postOp);
   }
   __device__ __forceinline__ void copySend(intptr_t inpIx, intptr_t outIx, int eltN, bool postOp = false) {
     genericOp<0, 1, Input, Output>(inpIx, outIx, eltN, postOp);
   }
-  __device__ __forceinline__ void recvSend(int eltN, bool postOp = false) { genericOp<1, 1, -1, -1>(-1, -1, eltN, postOp); }
   __device__ __forceinline__ void recvCopySend(intptr_t outIx, int eltN, bool postOp = false) {
     genericOp<1, 1, -1, Output>(-1, outIx, eltN, postOp);
-  }
-  __device__ __forceinline__ void recvReduceCopy(intptr_t inpIx, intptr_t outIx, int eltN, bool postOp = false) {
-    genericOp<1, 0, Input, Output>(inpIx, outIx, eltN, postOp);
   }
   __device__ __forceinline__ void recvReduceSend(intptr_t inpIx, int eltN, bool postOp = false) {
     genericOp<1, 1, Input, -1>(inpIx, -1, eltN, postOp);
@@ -863,24 +920,16 @@ class Primitives<T, RedOp, Fan, Direct, ProtoUzip<SlicePerChunk, StepPerSlice, U
   __device__ __forceinline__ void recvReduceCopySend(intptr_t inpIx, intptr_t outIx, int eltN, bool postOp = false) {
     genericOp<1, 1, Input, Output>(inpIx, outIx, eltN, postOp);
   }
-
   __device__ __forceinline__ void directSend(intptr_t inpIx, intptr_t outIx, int eltN) { send(inpIx, eltN); }
-  __device__ __forceinline__ void directSendFromOutput(intptr_t outIx, int eltN) { sendFromOutput(outIx, eltN); }
-  __device__ __forceinline__ void directRecv(intptr_t outIx, int eltN, bool postOp = false) { recv(outIx, eltN, postOp); }
+  __device__ __forceinline__ void directRecv(intptr_t outIx, int eltN, bool postOp = false) {
+    recv(outIx, eltN, postOp);
+  }
   __device__ __forceinline__ void directCopySend(intptr_t inpIx, intptr_t outIx, int eltN, bool postOp = false) {
     copySend(inpIx, outIx, eltN, postOp);
   }
-  __device__ __forceinline__ void directRecvCopyDirectSend(intptr_t inpIx, intptr_t outIx, int eltN, bool postOp = false) {
+  __device__ __forceinline__ void directRecvCopyDirectSend(intptr_t inpIx, intptr_t outIx, int eltN,
+                                                           bool postOp = false) {
     recvCopySend(outIx, eltN, postOp);
-  }
-  __device__ __forceinline__ void directRecvReduceCopy(intptr_t inpIx, intptr_t outIx, int eltN, bool postOp = false) {
-    recvReduceCopy(inpIx, outIx, eltN, postOp);
-  }
-  __device__ __forceinline__ void directRecvReduceDirectSend(intptr_t inpIx, intptr_t outIx, int eltN, bool postOp = false) {
-    recvReduceSend(inpIx, eltN, postOp);
-  }
-  __device__ __forceinline__ void directRecvReduceCopyDirectSend(intptr_t inpIx, intptr_t outIx, int eltN, bool postOp = false) {
-    recvReduceCopySend(inpIx, outIx, eltN, postOp);
   }
 };
 

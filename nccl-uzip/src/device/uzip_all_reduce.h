@@ -15,15 +15,17 @@
 
 template <typename T, typename RedOp, typename Proto>
 __device__ __forceinline__ void uzipRunRingAllReduce(int tid, int nthreads, struct ncclDevWorkColl* work) {
-  static_assert(2 * Proto::SlicePerChunk * Proto::StepPerSlice <= NCCL_STEPS, "two chunks must fit the steps of a connection");
+  static_assert(2 * Proto::SlicePerChunk * Proto::StepPerSlice <= NCCL_STEPS,
+                "two chunks must fit the steps of a connection");
   ncclRing* const ring = &ncclShmem.channel.ring;
   int const nranks = ncclShmem.comm.nRanks;
   ssize_t gridOffset, channelCount, chunkCount;
-  ncclCollCbdPart(work, ncclShmem.channelId, Proto::Id, sizeof(T), (ssize_t*)nullptr, &gridOffset, &channelCount, &chunkCount);
+  ncclCollCbdPart(work, ncclShmem.channelId, Proto::Id, sizeof(T), (ssize_t*)nullptr, &gridOffset, &channelCount,
+                  &chunkCount);
   ssize_t const loopCount = nranks * chunkCount;
 
-  Primitives<T, RedOp, FanSymmetric<1>, 1, Proto, 0> prims(tid, nthreads, &ring->prev, &ring->next, work->sendbuff, work->recvbuff,
-                                                           work->redOpArg, 0, 0, 0, work);
+  Primitives<T, RedOp, FanSymmetric<1>, 1, Proto, 0> prims(tid, nthreads, &ring->prev, &ring->next, work->sendbuff,
+                                                           work->recvbuff, work->redOpArg, 0, 0, 0, work);
 
   // Where the chunk is that this rank handles `behind` places behind its own in the ring, in the loop that begins at `loop`.
   struct Place {

@@ -125,7 +125,10 @@ ncclResult_t ncclUzipAgree(struct ncclComm* comm) {
   }
   if (agreement != UZIP_AGREED) {
     disable(uzip, message);
-    if (comm->rank == 0) WARN("UZIP is off for this communicator: %s", uzip->reason);
+    // The lowest rank that runs nccl-uzip speaks for all: rank 0 may be the stock one. Our own word is never 0.
+    int speaker = 0;
+    while (words[speaker] == 0) speaker++;
+    if (comm->rank == speaker) WARN("UZIP is off for this communicator: %s", uzip->reason);
   } else if (!uzip->policy.enable) {
     disable(uzip, "NCCL_UZIP_ENABLE=0");
   } else if (!uzipWanted(uzip->policy)) {

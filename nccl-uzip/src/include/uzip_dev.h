@@ -20,34 +20,34 @@
 // One record per channel and primitives group. Written by one thread of the channel's block at the end of an operation:
 // `stats` in device memory is the master copy, `statsHost` its image in host memory. Bytes and counts since the last reset.
 struct alignas(16) ncclUzipGroupStats {
-  uint64_t sendRawBytes;    // payload bytes that went into framed slots
-  uint64_t sendWireBytes;   // bytes of those slots, headers included
+  uint64_t sendRawBytes;  // payload bytes that went into framed slots
+  uint64_t sendWireBytes;  // bytes of those slots, headers included
   uint64_t recvRawBytes;
   uint64_t recvWireBytes;
-  uint64_t sendSlices;      // framed slices sent ...
-  uint64_t sendSlicesRaw;   // ... of which as UZIP_CODEC_RAW
-  uint64_t fwdSlices;       // ... of which forwarded untouched
+  uint64_t sendSlices;  // framed slices sent ...
+  uint64_t sendSlicesRaw;  // ... of which as UZIP_CODEC_RAW
+  uint64_t fwdSlices;  // ... of which forwarded untouched
   uint64_t recvSlices;
-  uint64_t ops;             // operations that used this group
+  uint64_t ops;  // operations that used this group
   uint64_t reserved[7];
 };
 
 // First error of a communicator. The kernel writes `code` last.
 struct ncclUzipErrorRecord {
-  uint32_t code;      // uzipError, 0 = none
+  uint32_t code;  // uzipError, 0 = none
   uint32_t channel;
-  int32_t peer;       // rank whose slot was refused
-  uint32_t detail;    // offending value, by code
+  int32_t peer;  // rank whose slot was refused
+  uint32_t detail;  // offending value, by code
   uint64_t step;
 };
 
 // Reached through ncclKernelComm::uzip; null when the communicator runs without UZIP.
 struct ncclUzipDevComm {
-  struct ncclUzipGroupStats* stats;      // [MAXCHANNELS][NCCL_MAX_GROUPS], device memory
+  struct ncclUzipGroupStats* stats;  // [MAXCHANNELS][NCCL_MAX_GROUPS], device memory
   struct ncclUzipGroupStats* statsHost;  // the same, host memory mapped into the device
-  struct ncclUzipErrorRecord* error;     // host memory mapped into the device
-  uint32_t typeMask;                     // bit t set: payloads of uzipType t are encoded
-  uint32_t errorClaim;                   // 0 until a block has claimed the error record
+  struct ncclUzipErrorRecord* error;  // host memory mapped into the device
+  uint32_t typeMask;  // bit t set: payloads of uzipType t are encoded
+  uint32_t errorClaim;  // 0 until a block has claimed the error record
 };
 
 #endif  // UZIP_DEV_H_
