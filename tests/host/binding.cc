@@ -71,6 +71,9 @@ ncclResult_t PtrCheck(const void* pointer, const char*, const char*) {
 }
 const char* ncclProtoToString(int proto) { return proto == NCCL_PROTO_SIMPLE ? "SIMPLE" : "LL"; }
 int64_t ncclParamBuffSize() { return -2; }
+static int64_t llBuffSize = -2, ll128BuffSize = -2;  // NCCL_LL_BUFFSIZE, NCCL_LL128_BUFFSIZE
+int64_t ncclParamLlBuffSize() { return llBuffSize; }
+int64_t ncclParamLl128BuffSize() { return ll128BuffSize; }
 static int64_t nthreads = -2;  // NCCL_NTHREADS
 int64_t ncclParamNthreads() { return nthreads; }
 int ncclCuMemEnable() { return 0; }
@@ -253,6 +256,39 @@ static void stockRank() {
   CHECK(ncclUzipAgree(c.comm) == ncclSuccess);  // rank 2 sent 0, and nobody gathers again
   CHECK(!c.comm->uzip->enabled && c.reason() == "rank 2 runs an NCCL without UZIP");
   CHECK(contains(warnings, "rank 2"));
+
+  // A stock rank 0 cannot warn, so rank 1 does; and nobody else.
+  for (int rank : {1, 2}) {
+    Comm d(3, 3);
+    d.comm->rank = rank;
+    warnings.clear();
+    CHECK(ncclUzipInit(d.comm, nullptr) == ncclSuccess);
+    d.comm->peerInfo[1].uzipPolicy = d.comm->peerInfo[2].uzipPolicy = d.comm->peerInfo[rank].uzipPolicy;
+    CHECK(ncclUzipAgree(d.comm) == ncclSuccess && !d.comm->uzip->enabled);
+    CHECK(d.reason() == "rank 0 runs an NCCL without UZIP");
+    CHECK(contains(warnings, "rank 0 runs an NCCL without UZIP") == (rank == 1));
+  }
+}
+
+static char* blobOf(void* data, int rank) { return (char*)data + rank * UZIP_POLICY_BLOB_BYTES; }
+
+// A rank with another number of threads would judge UZIP differently.
+static void differingThreads() {
+  auto init = [](Comm& c, int64_t value) {
+    nthreads = value;
+    CHECK(ncclUzipInit(c.comm, nullptr) == ncclSuccess);
+    nthreads = -2;
+  };
+  Comm mine, same, other;
+  init(mine, -2);
+  init(same, 512);
+  init(other, 128);
+  CHECK(mine.comm->peerInfo[0].uzipPolicy == same.comm->peerInfo[0].uzipPolicy);
+  mine.comm->peerInfo[1].uzipPolicy = other.comm->peerInfo[0].uzipPolicy;
+  gather = [&](void* data, int) { memcpy(blobOf(data, 1), &other.comm->uzip->policy, sizeof(struct uzipPolicy)); };
+  CHECK(ncclUzipAgree(mine.comm) == ncclSuccess && !mine.comm->uzip->enabled);
+  CHECK(contains(mine.reason(), "NCCL_NTHREADS differs: 512 on rank 0, 128 on rank 1"));
+  CHECK(mine.comm->uzip->policy.model == uzipModelWord());
 }
 
 static void differingRanks() {
@@ -269,10 +305,11 @@ static void differingRanks() {
     c.comm->peerInfo[0].uzipPolicy = c.comm->peerInfo[1].uzipPolicy = word;
     c.comm->peerInfo[2].uzipPolicy = other.comm->peerInfo[0].uzipPolicy;
     gather = [&](void* data, int size) {
-      CHECK(size == sizeof(struct uzipPolicy));
-      struct uzipPolicy* policies = (struct uzipPolicy*)data;
-      policies[0] = policies[1] = policies[rank];
-      policies[2] = other.comm->uzip->policy;
+      CHECK(size == UZIP_POLICY_BLOB_BYTES);
+      CHECK(memcmp(blobOf(data, rank), &c.comm->uzip->policy, sizeof(struct uzipPolicy)) == 0);
+      for (int i = sizeof(struct uzipPolicy); i < size; i++) CHECK(blobOf(data, rank)[i] == 0);
+      memmove(blobOf(data, 1 - rank), blobOf(data, rank), size);
+      memcpy(blobOf(data, 2), &other.comm->uzip->policy, sizeof(struct uzipPolicy));
     };
     CHECK(ncclUzipAgree(c.comm) == ncclSuccess);
     CHECK(!c.comm->uzip->enabled);
@@ -312,7 +349,7 @@ static void sharingChild() {
   Comm grown, fresh;
   CHECK(ncclUzipInit(grown.comm, stockParent.comm) == ncclSuccess && ncclUzipInit(fresh.comm, nullptr) == ncclSuccess);
   fresh.comm->peerInfo[1].uzipPolicy = grown.comm->peerInfo[0].uzipPolicy;
-  gather = [&](void* data, int) { ((struct uzipPolicy*)data)[1] = grown.comm->uzip->policy; };
+  gather = [&](void* data, int) { memcpy(blobOf(data, 1), &grown.comm->uzip->policy, sizeof(struct uzipPolicy)); };
   CHECK(ncclUzipAgree(fresh.comm) == ncclSuccess);
   CHECK(!fresh.comm->uzip->enabled &&
         contains(fresh.reason(), "sharing of buffers without room for UZIP differs: 0 on rank 0, 1"));
@@ -328,6 +365,19 @@ static void unsuitable() {
   odd.comm->buffSizes[NCCL_PROTO_SIMPLE] = 100000;
   odd.init();
   CHECK(!odd.comm->uzip->enabled && contains(odd.reason(), "NCCL_BUFFSIZE"));
+
+  // The sum is aligned here, but not where LL has a memory of its own.
+  for (auto sizes : {std::make_pair(-2, 1000), std::make_pair(1000, -2), std::make_pair(1000, 1000)}) {
+    llBuffSize = sizes.first, ll128BuffSize = sizes.second;
+    Comm unaligned;
+    unaligned.init();
+    CHECK(!unaligned.comm->uzip->enabled && contains(unaligned.reason(), "NCCL_LL128_BUFFSIZE is not a multiple of 16"));
+  }
+  llBuffSize = 1024, ll128BuffSize = 1040;
+  Comm aligned;
+  aligned.init();
+  CHECK(aligned.comm->uzip->enabled);
+  llBuffSize = ll128BuffSize = -2;
 
   netDeviceType = NCCL_NET_DEVICE_UNPACK;
   Comm offload;
@@ -431,10 +481,12 @@ static void blockSize() {
   ncclUzipChoose(c.comm, &t, 1);
   CHECK(t.uzip && t.nWarps == 512 / WARP_SIZE + 1);
   nthreads = 256;
-  t.nWarps = 9;
-  ncclUzipChoose(c.comm, &t, 1);
-  CHECK(t.uzip && t.nWarps == 9);
+  Comm asked;
+  asked.init();
   nthreads = -2;
+  t.nWarps = 9;
+  ncclUzipChoose(asked.comm, &t, 1);
+  CHECK(t.uzip && t.nWarps == 9);
   struct ncclTaskColl small = task(ncclFuncAllReduce, 8, ncclBfloat16);
   small.nWarps = 9;
   ncclUzipChoose(c.comm, &small, 1);
@@ -658,6 +710,7 @@ int main(int argc, char** argv) {
                                                    {"agreement", agreement},
                                                    {"stock_rank", stockRank},
                                                    {"differing_ranks", differingRanks},
+                                                   {"differing_threads", differingThreads},
                                                    {"sharing_child", sharingChild},
                                                    {"unsuitable", unsuitable},
                                                    {"pads", pads},

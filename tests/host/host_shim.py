@@ -48,7 +48,10 @@ class Policy(ctypes.Structure):
         ("type_mask", ctypes.c_uint32),
         ("net_device", ctypes.c_uint32),
         ("unpadded", ctypes.c_uint32),
-        ("modes", ctypes.c_uint8 * 12),
+        ("unaligned", ctypes.c_uint32),
+        ("threads", ctypes.c_uint32),
+        ("model", ctypes.c_uint32),
+        ("modes", ctypes.c_uint8 * 8),
     ]
 
 
@@ -75,7 +78,8 @@ class Host:
         self.lib = library
         for name in ("shimRatio", "shimCopyRatio", "shimGain", "shimTime"):
             getattr(library, name).restype = ctypes.c_double
-        library.shimWord.restype = ctypes.c_uint32
+        for name in ("shimWord", "shimThreads", "shimModelWord"):
+            getattr(library, name).restype = ctypes.c_uint32
         library.shimErrorText.restype = ctypes.c_char_p
 
     def parse(

@@ -24,6 +24,8 @@ int shimParseKnobs(char const* enable, char const* minBytes, char const* exact, 
 
 int shimWanted(uzipPolicy const* policy) { return uzipWanted(*policy); }
 uint32_t shimWord(uzipPolicy const* policy) { return uzipPolicyWord(*policy); }
+uint32_t shimThreads(int64_t nthreads) { return uzipBlockThreads(nthreads); }
+uint32_t shimModelWord() { return uzipModelWord(); }
 
 int shimAgree(uint32_t const* words, int count, char* message, size_t textBytes) {
   std::string text;

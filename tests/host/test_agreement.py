@@ -68,6 +68,28 @@ def test_every_field_counts(host: Host, field: str) -> None:
     assert "differs: " in text and " on rank 0, " in text and text.endswith(" on rank 3")
 
 
+@pytest.mark.parametrize(
+    ("field", "name"),
+    [
+        ("threads", "NCCL_NTHREADS"),
+        ("model", "the cost model of the library"),
+        ("unaligned", "alignment by NCCL_LL_BUFFSIZE and NCCL_LL128_BUFFSIZE"),
+    ],
+)
+def test_what_is_not_a_knob_of_ours_has_a_name(host: Host, field: str, name: str) -> None:
+    a, b = make(host), make(host)
+    setattr(b, field, 7)
+    assert difference(host, a, b) == f"{name} differs: 0 on rank 0, 7 on rank 3"
+
+
+@pytest.mark.parametrize(
+    ("nthreads", "threads"),
+    [(-2, 512), (0, 512), (64, 64), (256, 256), (512, 512), (32, 64), (1024, 512), (100, 512), (2**32 + 96, 96)],
+)
+def test_threads_are_clamped_as_nccl_does(host: Host, nthreads: int, threads: int) -> None:
+    assert host.lib.shimThreads(ctypes.c_int64(nthreads)) == threads
+
+
 def test_no_difference(host: Host) -> None:
     assert difference(host, make(host), make(host)) == ""
 

@@ -25,6 +25,7 @@ CASES = [
     "choice",
     "cost_table",
     "differing_ranks",
+    "differing_threads",
     "exact",
     "forced",
     "names",

@@ -20,7 +20,7 @@ def test_defaults(host: Host) -> None:
     ok, policy, upstream, error = host.parse()
     assert (ok, upstream, error) == (True, "", "")
     assert (policy.enable, policy.exact, policy.min_bytes) == (1, 0, 256 << 10)
-    assert list(policy.modes) == [AUTO] * 5 + [0] * 7
+    assert list(policy.modes) == [AUTO] * 5 + [0] * 3
 
 
 def test_empty_is_unset(host: Host) -> None:

@@ -4,11 +4,14 @@
 
 from __future__ import annotations
 
+import re
+import struct
+
 import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from host_shim import Host, Ring
+from host_shim import SOURCES, Host, Ring
 
 BF16, F16, F32 = 1, 2, 3
 
@@ -30,6 +33,16 @@ def ring(gbps: float, **values: float) -> Ring:
 def test_ratios(host: Host) -> None:
     assert [host.ratio(t) for t in (BF16, F16, F32)] == pytest.approx([0.68, 0.86, 0.84])
     assert host.ratio(0) == host.ratio(99) == 1.0
+
+
+def test_every_constant_is_in_the_fingerprint(host: Host) -> None:
+    header = (SOURCES / "host" / "uzip_model.h").read_text()
+    defined = [float(value) for value in re.findall(r"^#define UZIP_\w+ ([\d.]+)$", header, re.MULTILINE)]
+    assert len(defined) == 2
+    expected = 2166136261
+    for byte in struct.pack("5d", *defined, *(host.ratio(kind) for kind in (BF16, F16, F32))):
+        expected = (expected ^ byte) * 16777619 % 2**32
+    assert host.lib.shimModelWord() == expected
 
 
 def test_copies_are_judged_by_the_worst_type(host: Host) -> None:

@@ -18,12 +18,15 @@
 
 // NCCL defines these parameters without declaring them in a header.
 int64_t ncclParamBuffSize();
+int64_t ncclParamLlBuffSize();
+int64_t ncclParamLl128BuffSize();
 int64_t ncclParamNthreads();
 
 static_assert(
     offsetof(struct ncclPeerInfo, uzipPolicy) == 60 && offsetof(struct ncclPeerInfo, totalGlobalMem) == 64,
     "the policy word must fill the hole of ncclPeerInfo: a stock rank sends 0 there, in a structure of the same size");
 static_assert(UZIP_POLICY_FUNCS == NCCL_NUM_FUNCTIONS, "functions with a protocol list");
+static_assert(WARP_SIZE == 32 && NCCL_SIMPLE_MAX_NTHREADS == 512, "bounds of uzipBlockThreads");
 static_assert(int(ncclFuncBroadcast) == 0 && int(ncclFuncAllReduce) == 4, "order of uzipFuncNames");
 
 static constexpr uint32_t kTypeMask = 1u << UZIP_TYPE_BF16 | 1u << UZIP_TYPE_F16 | 1u << UZIP_TYPE_F32;
@@ -84,6 +87,13 @@ ncclResult_t ncclUzipInit(struct ncclComm* comm, struct ncclComm* parent) {
   // A child that shares its parent's proxies can do without their pads, but it cannot add them. Part of the policy
   // because after ncclCommGrow some ranks have a parent and others do not.
   policy.unpadded = parent != nullptr && parent->shareResources && parent->proxyState->uzipPadBytes == 0;
+  // Slots are accessed 16 bytes at a time. The Simple buffer lies behind those of LL and LL128, or of LL128 alone where
+  // LL has a memory of its own. The defaults are multiples.
+  for (int64_t bytes : {ncclParamLlBuffSize(), ncclParamLl128BuffSize()}) {
+    policy.unaligned |= bytes != -2 && bytes % 16 != 0;
+  }
+  policy.threads = uzipBlockThreads(ncclParamNthreads());
+  policy.model = uzipModelWord();
   for (int row = 0; row < kRows; row++) policy.functions |= uint64_t(funcIdOfRow(row) >= 0) << row;
 
   auto knob = [](char const* name) {
@@ -112,11 +122,15 @@ ncclResult_t ncclUzipAgree(struct ncclComm* comm) {
   std::string message;
   uzipAgreement const agreement = uzipAgree(words, &message);
   if (agreement == UZIP_DIFFER) {
-    std::vector<struct uzipPolicy> policies(comm->nRanks);
-    policies[comm->rank] = uzip->policy;
-    NCCLCHECK(bootstrapAllGather(comm->bootstrap, policies.data(), sizeof(struct uzipPolicy)));
+    std::vector<char> blobs(size_t(comm->nRanks) * UZIP_POLICY_BLOB_BYTES);
+    auto blob = [&](int r) { return blobs.data() + size_t(r) * UZIP_POLICY_BLOB_BYTES; };
+    memcpy(blob(comm->rank), &uzip->policy, sizeof(struct uzipPolicy));
+    NCCLCHECK(bootstrapAllGather(comm->bootstrap, blobs.data(), UZIP_POLICY_BLOB_BYTES));
+    struct uzipPolicy first, other;
+    memcpy(&first, blob(0), sizeof(first));
     for (int r = 1; r < comm->nRanks; r++) {
-      std::string const difference = uzipPolicyDifference(policies[0], 0, policies[r], r);
+      memcpy(&other, blob(r), sizeof(other));
+      std::string const difference = uzipPolicyDifference(first, 0, other, r);
       if (!difference.empty()) {
         message += ": " + difference;
         break;
@@ -139,6 +153,8 @@ ncclResult_t ncclUzipAgree(struct ncclComm* comm) {
     disable(uzip, "the network plugin unpacks data on the device");
   } else if (uzip->policy.unpadded) {
     disable(uzip, "it shares the buffers of a communicator without UZIP");
+  } else if (uzip->policy.unaligned) {
+    disable(uzip, "NCCL_LL_BUFFSIZE or NCCL_LL128_BUFFSIZE is not a multiple of 16 bytes");
   } else {
     uzip->enabled = true;
   }
@@ -280,10 +296,8 @@ static uint8_t modeOf(struct ncclComm* comm, struct ncclTaskColl const* task) {
 }
 
 // Threads of a UZIP task's block, without the warp that synchronises. NCCL gives slow links small blocks, since
-// copying needs no more; encoding does. Neither results nor the peer depend on it. NCCL_NTHREADS is obeyed.
-static int uzipThreads(struct ncclComm* comm) {
-  return ncclParamNthreads() > 0 ? comm->maxThreads[NCCL_ALGO_RING][NCCL_PROTO_SIMPLE] : NCCL_SIMPLE_MAX_NTHREADS;
-}
+// copying needs no more; encoding does. NCCL_NTHREADS is obeyed. The model depends on it, so it is part of the policy.
+static int uzipThreads(struct ncclComm* comm) { return int(comm->uzip->policy.threads); }
 
 // Times in microseconds of ring Simple, as NCCL's model has it, and of ring UZIP. False when ring Simple is not to be
 // used.

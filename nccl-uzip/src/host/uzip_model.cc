@@ -6,6 +6,13 @@
 #include <algorithm>
 
 #include "../codec/uzip_format.h"
+#include "uzip_policy.h"
+
+uint32_t uzipModelWord() {
+  double const constants[] = {UZIP_CHANNEL_GBPS, UZIP_STEP_LATENCY_US, uzipRatio(UZIP_TYPE_BF16),
+                              uzipRatio(UZIP_TYPE_F16), uzipRatio(UZIP_TYPE_F32)};
+  return uzipHash(constants, sizeof(constants));
+}
 
 double uzipRatio(uint32_t type) {
   switch (type) {

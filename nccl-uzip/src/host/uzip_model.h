@@ -26,6 +26,10 @@ struct uzipRing {
   float bwIntra, bwInter;
 };
 
+// A fingerprint of all constants that decide, for the policy: ranks of libraries with other constants could choose
+// differently.
+uint32_t uzipModelWord();
+
 // Expected size on the wire over size in memory for a uzipType, headers included; 1 for types without a codec.
 double uzipRatio(uint32_t type);
 

@@ -166,12 +166,23 @@ bool uzipWanted(uzipPolicy const& policy) {
          std::any_of(policy.modes, policy.modes + UZIP_POLICY_FUNCS, [](uint8_t m) { return m != UZIP_MODE_OFF; });
 }
 
+uint32_t uzipBlockThreads(int64_t nthreads) {
+  constexpr int kWarp = 32, kMin = 2 * kWarp, kMax = 512;
+  int const set = int(nthreads);  // as NCCL narrows it
+  if (set <= 0 || set % kWarp != 0) return kMax;
+  return uint32_t(std::clamp(set, kMin, kMax));
+}
+
 // --- Agreement ---------------------------------------------------------------------------------------------
 
+uint32_t uzipHash(void const* data, size_t bytes) {
+  uint32_t hash = 2166136261u;
+  for (size_t i = 0; i < bytes; i++) hash = (hash ^ static_cast<unsigned char const*>(data)[i]) * 16777619u;
+  return hash;
+}
+
 uint32_t uzipPolicyWord(uzipPolicy const& policy) {
-  uint32_t hash = 2166136261u;  // FNV-1a
-  unsigned char const* bytes = reinterpret_cast<unsigned char const*>(&policy);
-  for (size_t i = 0; i < sizeof(policy); i++) hash = (hash ^ bytes[i]) * 16777619u;
+  uint32_t const hash = uzipHash(&policy, sizeof(policy));
   return hash != 0 ? hash : 1;
 }
 
@@ -232,10 +243,13 @@ std::string uzipPolicyDifference(uzipPolicy const& mine, int myRank, uzipPolicy 
       {"NCCL_UZIP_MIN_BYTES", number(mine.minBytes), number(other.minBytes)},
       {"NCCL_PROTO (use of UZIP)", modesText(mine.modes), modesText(other.modes)},
       {"NCCL_BUFFSIZE", buffer(mine.buffBytes), buffer(other.buffBytes)},
+      {"NCCL_NTHREADS", number(mine.threads), number(other.threads)},
+      {"the cost model of the library", number(mine.model), number(other.model)},
       {"the set of device functions in the library", number(mine.functions), number(other.functions)},
       {"the set of encoded types", number(mine.typeMask), number(other.typeMask)},
       {"device offload by the network plugin", number(mine.netDevice), number(other.netDevice)},
       {"sharing of buffers without room for UZIP", number(mine.unpadded), number(other.unpadded)},
+      {"alignment by NCCL_LL_BUFFSIZE and NCCL_LL128_BUFFSIZE", number(mine.unaligned), number(other.unaligned)},
   };
   for (Setting const& s : settings) {
     if (s.mine != s.other) {

@@ -7,12 +7,13 @@
 #ifndef UZIP_POLICY_H_
 #define UZIP_POLICY_H_
 
+#include <stddef.h>
 #include <stdint.h>
 #include <string>
 #include <vector>
 
 // Raised whenever a rank with this policy and one with an older policy could frame or choose differently.
-#define UZIP_POLICY_VERSION 1u
+#define UZIP_POLICY_VERSION 2u
 
 #define UZIP_MIN_BYTES_DEFAULT (256u << 10)
 
@@ -27,7 +28,8 @@ enum uzipMode : uint8_t {
 #define UZIP_POLICY_FUNCS 5
 extern char const* const uzipFuncNames[UZIP_POLICY_FUNCS];
 
-// All that ranks of a communicator must have in common. Exchanged as it is, so fixed types and no holes.
+// All that ranks of a communicator must have in common. Exchanged as it is, so fixed types and no holes. A later version
+// keeps the order and appends.
 struct uzipPolicy {
   uint32_t version;    // UZIP_POLICY_VERSION
   uint32_t format;     // UZIP_FORMAT_VERSION
@@ -39,9 +41,17 @@ struct uzipPolicy {
   uint32_t typeMask;   // bit t: payloads of uzipType t are encoded
   uint32_t netDevice;  // 1: the network plugin moves data in its own device code
   uint32_t unpadded;   // 1: it has to use the network buffers of a parent that runs without UZIP
-  uint8_t modes[12];   // uzipMode by function; the last seven are 0
+  uint32_t unaligned;  // 1: the Simple buffer does not start at a multiple of 16 bytes
+  uint32_t threads;    // uzipBlockThreads of NCCL_NTHREADS
+  uint32_t model;      // uzipModelWord
+  uint8_t modes[8];    // uzipMode by function; the last three are 0
 };
-static_assert(sizeof(struct uzipPolicy) == 64, "uzipPolicy must have no holes");
+static_assert(sizeof(struct uzipPolicy) == 72, "uzipPolicy must have no holes");
+
+// What a rank sends of its policy when words differ: the policy, then zeros. Fixed, so that versions with policies of
+// different sizes can still name what differs.
+#define UZIP_POLICY_BLOB_BYTES 128
+static_assert(sizeof(struct uzipPolicy) <= UZIP_POLICY_BLOB_BYTES, "policies must fit into what is exchanged");
 
 // Values of environment variables; null is unset. Empty counts as unset, as for NCCL's own.
 struct uzipKnobs {
@@ -69,6 +79,13 @@ bool uzipParseProto(char const* proto, uint8_t modes[UZIP_POLICY_FUNCS], std::st
 
 // Does any function use UZIP under this policy?
 bool uzipWanted(uzipPolicy const& policy);
+
+// Threads of a UZIP block without the warp that synchronises, for a value of NCCL_NTHREADS (0 or less is unset). Clamped
+// as NCCL clamps the threads of ring Simple, but the default does not depend on bandwidths.
+uint32_t uzipBlockThreads(int64_t nthreads);
+
+// FNV-1a.
+uint32_t uzipHash(void const* data, size_t bytes);
 
 // A fingerprint of the policy, never 0: a stock NCCL of the same version sends 0.
 uint32_t uzipPolicyWord(uzipPolicy const& policy);
