@@ -371,7 +371,8 @@ static void unsuitable() {
     llBuffSize = sizes.first, ll128BuffSize = sizes.second;
     Comm unaligned;
     unaligned.init();
-    CHECK(!unaligned.comm->uzip->enabled && contains(unaligned.reason(), "NCCL_LL128_BUFFSIZE is not a multiple of 16"));
+    CHECK(!unaligned.comm->uzip->enabled &&
+          contains(unaligned.reason(), "NCCL_LL128_BUFFSIZE is not a multiple of 16"));
   }
   llBuffSize = 1024, ll128BuffSize = 1040;
   Comm aligned;
@@ -581,6 +582,14 @@ static void forced() {
   Comm off;
   off.init();
   CHECK(ncclUzipUpstreamProto(off.comm, "^UZIP") == nullptr && !off.comm->uzip->enabled);
+  // Apart from its peers a rank tunes as they do.
+  for (auto proto : {std::make_pair("UZIP", ""), std::make_pair("LL,UZIP", "LL")}) {
+    environment = {{"NCCL_PROTO", proto.first}};
+    Comm apart;
+    CHECK(ncclUzipInit(apart.comm, nullptr) == ncclSuccess && ncclUzipAgree(apart.comm) == ncclSuccess);
+    char const* const upstream = ncclUzipUpstreamProto(apart.comm, proto.first);
+    CHECK(proto.second[0] == 0 ? upstream == nullptr : upstream != nullptr && std::string(upstream) == proto.second);
+  }
   environment.clear();
   Comm unset;
   unset.init();
@@ -622,6 +631,13 @@ static void asyncError() {
   CHECK(contains(warnings, "rank 2") && contains(warnings, "channel 5") && contains(warnings, "step 77") &&
         contains(warnings, "0xabc") && contains(warnings, uzipErrorText(UZIP_ERR_LENGTH)));
   CHECK(warnings.find("refused") == warnings.rfind("refused"));  // once
+  // ncclCommDestroy must get through, and what nobody asked for is logged at the end.
+  c.comm->destroyFlag = 1;
+  CHECK(ncclUzipAsyncError(c.comm) == ncclSuccess);
+  c.comm->uzip->errorReported = false;
+  warnings.clear();
+  ncclUzipFree(c.comm);
+  CHECK(contains(warnings, "refused a slot from rank 2"));
   environment = {{"NCCL_UZIP_ENABLE", "0"}};
   Comm off;
   off.init();
@@ -660,6 +676,21 @@ static void stats() {
   p.size = sizeof(p) + 1;
   CHECK(ncclUzipCommGetStats(c.comm, &s) == ncclInvalidArgument && contains(warnings, "stats->size is 8"));
   CHECK(ncclUzipCommGetPolicy(c.comm, &p) == ncclInvalidArgument && contains(warnings, "policy->size is"));
+  s.size = sizeof(s) + 8;
+  warnings.clear();
+  CHECK(ncclUzipCommGetStats(c.comm, &s) == ncclInvalidArgument && contains(warnings, "newer library"));
+  // A program of the first header gets what it has room for.
+  struct Grown {
+    size_t size;
+    uint64_t first, second, third;
+  } const ours = {sizeof(Grown), 1, 2, 3};
+  for (size_t size = 0; size <= sizeof(Grown) + 8; size += 8) {
+    struct Grown theirs = {size, 9, 9, 9};
+    bool const fits = size >= 16 && size <= sizeof(Grown);
+    CHECK(uzipGive("f", "s", &theirs, &ours, 16, sizeof(Grown)) == (fits ? ncclSuccess : ncclInvalidArgument));
+    CHECK(theirs.size == size && theirs.first == (fits ? 1 : 9));
+    CHECK(theirs.second == (fits && size >= 24 ? 2 : 9) && theirs.third == (fits && size >= 32 ? 3 : 9));
+  }
   int version, format;
   CHECK(ncclUzipCommGetStats(nullptr, &s) == ncclInvalidArgument &&
         ncclUzipCommGetStats(c.comm, nullptr) == ncclInvalidArgument);

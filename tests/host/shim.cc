@@ -15,11 +15,20 @@ extern "C" {
 
 int shimParseKnobs(char const* enable, char const* minBytes, char const* exact, char const* proto, uzipPolicy* policy,
                    char* upstream, char* error, size_t textBytes) {
-  std::string upstreamText, errorText;
+  struct uzipUpstreamProto upstreamText;
+  std::string errorText;
   bool ok = uzipParseKnobs({enable, minBytes, exact, proto}, policy, &upstreamText, &errorText);
-  give(upstreamText, upstream, textBytes);
+  give(upstreamText.agreed, upstream, textBytes);
   give(errorText, error, textBytes);
   return ok;
+}
+
+void shimApartProto(char const* proto, char* out, size_t textBytes) {
+  uint8_t modes[UZIP_POLICY_FUNCS];
+  struct uzipUpstreamProto upstream;
+  std::string error;
+  uzipParseProto(proto, modes, &upstream, &error);
+  give(upstream.apart, out, textBytes);
 }
 
 int shimWanted(uzipPolicy const* policy) { return uzipWanted(*policy); }

@@ -159,3 +159,19 @@ def test_upstream_never_sees_uzip(host: Host, tokens: list[str], exclude: bool) 
 def test_wanted(host: Host, knobs: dict[str, str], wanted: bool) -> None:
     policy = host.parse(**knobs)[1]
     assert bool(host.lib.shimWanted(ctypes.byref(policy))) is wanted
+
+
+@pytest.mark.parametrize(
+    ("proto", "apart"),
+    [
+        ("UZIP", ""),
+        ("LL,UZIP", "LL"),
+        ("Simple,UZIP", "Simple"),
+        ("^UZIP", ""),
+        ("^LL,UZIP", "^LL"),
+        ("LL;AllReduce:UZIP", "LL"),
+        ("^LL128;AllReduce:UZIP,LL;Broadcast:UZIP", "^LL128;AllReduce:LL"),
+    ],
+)
+def test_without_agreement_nccl_sees_what_the_user_wrote(host: Host, proto: str, apart: str) -> None:
+    assert host.text("shimApartProto", proto.encode()) == apart

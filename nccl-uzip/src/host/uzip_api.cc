@@ -17,10 +17,31 @@ static_assert(NCCL_UZIP_TYPES_BF16 == 1u << UZIP_TYPE_BF16 && NCCL_UZIP_TYPES_F1
                   NCCL_UZIP_TYPES_F32 == 1u << UZIP_TYPE_F32,
               "bits of ncclUzipPolicy_t::types");
 
-static ncclResult_t checkSize(char const* function, char const* what, size_t size, size_t expected) {
-  if (size == expected) return ncclSuccess;
-  WARN("%s : %s->size is %zu, must be %zu", function, what, size, expected);
-  return ncclInvalidArgument;
+// Sizes of the structures in the first version of nccl_uzip.h.
+static constexpr size_t kFirstStats = 88, kFirstPolicy = 296;
+static_assert(sizeof(ncclUzipStats_t) >= kFirstStats && sizeof(ncclUzipPolicy_t) >= kFirstPolicy, "they only grow");
+
+static constexpr uint64_t ncclUzipGroupStats::* kCounters[] = {
+    &ncclUzipGroupStats::sendRawBytes,  &ncclUzipGroupStats::sendWireBytes, &ncclUzipGroupStats::recvRawBytes,
+    &ncclUzipGroupStats::recvWireBytes, &ncclUzipGroupStats::sendSlices,    &ncclUzipGroupStats::sendSlicesRaw,
+    &ncclUzipGroupStats::fwdSlices,     &ncclUzipGroupStats::recvSlices,    &ncclUzipGroupStats::ops};
+
+ncclResult_t uzipGive(char const* function, char const* what, void* to, void const* from, size_t firstBytes,
+                      size_t bytes) {
+  size_t size;
+  memcpy(&size, to, sizeof(size));
+  if (size < firstBytes || size > bytes) {
+    WARN("%s : %s->size is %zu, must be from %zu to %zu%s", function, what, size, firstBytes, bytes,
+         size > bytes ? "; was the program built for a newer library?" : "");
+    return ncclInvalidArgument;
+  }
+  memcpy((char*)to + sizeof(size), (char const*)from + sizeof(size), size - sizeof(size));
+  return ncclSuccess;
+}
+
+// A counter that the device may be writing.
+static uint64_t load(struct ncclUzipComm* uzip, size_t record, uint64_t ncclUzipGroupStats::* field) {
+  return COMPILER_ATOMIC_LOAD(&(uzip->statsHost[record].*field), std::memory_order_relaxed);
 }
 
 // Each field of a record goes through `combine(sum, current - base)`.
@@ -28,16 +49,13 @@ template <typename Combine>
 static uint64_t reduceStats(struct ncclUzipComm* uzip, uint64_t ncclUzipGroupStats::* field, Combine combine) {
   uint64_t total = 0;
   for (size_t r = 0; r < UZIP_STATS_RECORDS; r++) {
-    uint64_t const now = COMPILER_ATOMIC_LOAD(&(uzip->statsHost[r].*field), std::memory_order_relaxed);
-    total = combine(total, now - (uzip->base.empty() ? 0 : uzip->base[r].*field));
+    total = combine(total, load(uzip, r, field) - (uzip->base.empty() ? 0 : uzip->base[r].*field));
   }
   return total;
 }
 
 void uzipReadStats(struct ncclUzipComm* uzip, ncclUzipStats_t* stats) {
-  size_t const size = stats->size;
   memset(stats, 0, sizeof(*stats));
-  stats->size = size;
   stats->padBytes = uzip->padBytes;
   if (uzip->statsHost == nullptr) return;
   std::lock_guard<std::mutex> lock(uzip->mutex);
@@ -67,14 +85,9 @@ UZIP_API ncclUzipGetVersion(int* version, int* formatVersion) {
 UZIP_API ncclUzipCommGetStats(ncclComm_t comm, ncclUzipStats_t* stats) {
   NCCLCHECK(CommCheck(comm, "ncclUzipCommGetStats", "comm"));
   NCCLCHECK(PtrCheck(stats, "ncclUzipCommGetStats", "stats"));
-  NCCLCHECK(checkSize("ncclUzipCommGetStats", "stats", stats->size, sizeof(*stats)));
-  if (comm->uzip != nullptr) {
-    uzipReadStats(comm->uzip, stats);
-  } else {
-    memset(stats, 0, sizeof(*stats));
-    stats->size = sizeof(*stats);
-  }
-  return ncclSuccess;
+  ncclUzipStats_t now = {};
+  if (comm->uzip != nullptr) uzipReadStats(comm->uzip, &now);
+  return uzipGive("ncclUzipCommGetStats", "stats", stats, &now, kFirstStats, sizeof(now));
 }
 
 UZIP_API ncclUzipCommResetStats(ncclComm_t comm) {
@@ -83,31 +96,32 @@ UZIP_API ncclUzipCommResetStats(ncclComm_t comm) {
   if (uzip == nullptr || uzip->statsHost == nullptr) return ncclSuccess;
   // The device only ever adds, so the reset is a mark; nothing has to wait for kernels.
   std::lock_guard<std::mutex> lock(uzip->mutex);
-  uzip->base.assign(uzip->statsHost, uzip->statsHost + UZIP_STATS_RECORDS);
+  uzip->base.resize(UZIP_STATS_RECORDS);
+  for (size_t r = 0; r < UZIP_STATS_RECORDS; r++) {
+    for (auto field : kCounters) uzip->base[r].*field = load(uzip, r, field);
+  }
   return ncclSuccess;
 }
 
 UZIP_API ncclUzipCommGetPolicy(ncclComm_t comm, ncclUzipPolicy_t* policy) {
   NCCLCHECK(CommCheck(comm, "ncclUzipCommGetPolicy", "comm"));
   NCCLCHECK(PtrCheck(policy, "ncclUzipCommGetPolicy", "policy"));
-  NCCLCHECK(checkSize("ncclUzipCommGetPolicy", "policy", policy->size, sizeof(*policy)));
-  memset(policy, 0, sizeof(*policy));
-  policy->size = sizeof(*policy);
+  ncclUzipPolicy_t now = {};
   struct ncclUzipComm* uzip = comm->uzip;
   if (uzip == nullptr) {
-    snprintf(policy->reason, sizeof(policy->reason), "the communicator is not initialized yet");
-    return ncclSuccess;
-  }
-  policy->enabled = uzip->enabled;
-  if (!uzip->enabled) {
-    snprintf(policy->reason, sizeof(policy->reason), "%s", uzip->reason);
+    snprintf(now.reason, sizeof(now.reason), "the communicator is not initialized yet");
   } else {
-    policy->links = NCCL_UZIP_LINKS_NET;
-    policy->types = uzip->policy.typeMask;
+    now.enabled = uzip->enabled;
+    if (!uzip->enabled) {
+      snprintf(now.reason, sizeof(now.reason), "%s", uzip->reason);
+    } else {
+      now.links = NCCL_UZIP_LINKS_NET;
+      now.types = uzip->policy.typeMask;
+    }
+    now.minBytes = uzip->policy.minBytes;
+    now.exact = uzip->policy.exact;
+    now.forced = uzip->policy.modes[ncclFuncAllReduce] == UZIP_MODE_FORCE ||
+                 uzip->policy.modes[ncclFuncBroadcast] == UZIP_MODE_FORCE;
   }
-  policy->minBytes = uzip->policy.minBytes;
-  policy->exact = uzip->policy.exact;
-  policy->forced = uzip->policy.modes[ncclFuncAllReduce] == UZIP_MODE_FORCE ||
-                   uzip->policy.modes[ncclFuncBroadcast] == UZIP_MODE_FORCE;
-  return ncclSuccess;
+  return uzipGive("ncclUzipCommGetPolicy", "policy", policy, &now, kFirstPolicy, sizeof(now));
 }

@@ -23,7 +23,8 @@
 
 struct ncclUzipComm {
   struct uzipPolicy policy;   // this rank's; all ranks' when enabled
-  std::string upstreamProto;  // NCCL_PROTO without UZIP
+  struct uzipUpstreamProto upstreamProto;
+  bool agreed = false;  // all ranks have this policy
   bool enabled = false;
   char reason[256] = "the communicator is not initialized yet";  // why not enabled
 
@@ -39,7 +40,13 @@ struct ncclUzipComm {
   std::vector<struct ncclUzipGroupStats> base;  // statsHost at the last reset; empty before
 };
 
-// Counts since the last reset. stats->size is left alone.
+// Hands a structure out to a caller who may have been built against an older header: both begin with a size_t, the
+// caller's says how much he has room for. `firstBytes` is the size in the first version. ncclInvalidArgument, and
+// nothing written, below that and above `bytes`.
+ncclResult_t uzipGive(char const* function, char const* what, void* to, void const* from, size_t firstBytes,
+                      size_t bytes);
+
+// Counts since the last reset.
 void uzipReadStats(struct ncclUzipComm* uzip, ncclUzipStats_t* stats);
 
 #endif  // UZIP_COMM_H_

@@ -137,7 +137,8 @@ ncclResult_t ncclUzipAgree(struct ncclComm* comm) {
       }
     }
   }
-  if (agreement != UZIP_AGREED) {
+  uzip->agreed = agreement == UZIP_AGREED;
+  if (!uzip->agreed) {
     disable(uzip, message);
     // The lowest rank that runs nccl-uzip speaks for all: rank 0 may be the stock one. Our own word is never 0.
     int speaker = 0;
@@ -270,7 +271,8 @@ void ncclUzipNetConnect(struct ncclComm* comm, struct ncclConnInfo* conn) {
 // --- Choice of UZIP ----------------------------------------------------------------------------------------
 
 char const* ncclUzipUpstreamProto(struct ncclComm* comm, char const* proto) {
-  std::string const& upstream = comm->uzip->upstreamProto;
+  struct ncclUzipComm const* uzip = comm->uzip;
+  std::string const& upstream = uzip->agreed ? uzip->upstreamProto.agreed : uzip->upstreamProto.apart;
   return proto == nullptr || upstream.empty() ? nullptr : upstream.c_str();
 }
 
@@ -374,5 +376,6 @@ ncclResult_t ncclUzipAsyncError(struct ncclComm* comm) {
         "operation are wrong.",
         comm->rank, error->peer, error->channel, (unsigned long)error->step, uzipErrorText(code), code, error->detail);
   }
-  return ncclRemoteError;
+  // ncclCommDestroy asks too, and stops half-way when there is an error.
+  return comm->destroyFlag ? ncclSuccess : ncclRemoteError;
 }

@@ -109,13 +109,13 @@ static std::string entryProblem(ProtoEntry const& entry, bool first) {
   return "";
 }
 
-bool uzipParseProto(char const* proto, uint8_t modes[UZIP_POLICY_FUNCS], std::string* upstreamProto,
+bool uzipParseProto(char const* proto, uint8_t modes[UZIP_POLICY_FUNCS], uzipUpstreamProto* upstream,
                     std::string* error) {
   std::fill(modes, modes + UZIP_POLICY_FUNCS, uint8_t(UZIP_MODE_AUTO));
-  upstreamProto->clear();
+  *upstream = uzipUpstreamProto();
   if (!isSet(proto)) return true;
 
-  std::vector<std::string> kept;
+  std::vector<std::string> agreed, apart;
   bool first = true;
   for (std::string const& text : split(proto, ';')) {
     ProtoEntry const entry = splitEntry(text);
@@ -137,20 +137,21 @@ bool uzipParseProto(char const* proto, uint8_t modes[UZIP_POLICY_FUNCS], std::st
       if (entry.function.empty() || equals(entry.function, uzipFuncNames[f])) modes[f] = mode;
     }
 
-    std::vector<std::string> upstream;
+    std::vector<std::string> protocols;
     for (std::string const& protocol : entry.protocols) {
-      if (!equals(protocol, "UZIP")) upstream.push_back(protocol);
+      if (!equals(protocol, "UZIP")) protocols.push_back(protocol);
     }
-    if (mode == UZIP_MODE_FORCE) upstream.push_back("Simple");  // UZIP rides on Simple
-    if (upstream.empty()) continue;
-    std::string const prefix = entry.function.empty() ? "" : entry.function + ":";
-    kept.push_back(prefix + (entry.exclude ? "^" : "") + join(upstream, ","));
+    std::string const prefix = (entry.function.empty() ? "" : entry.function + ":") + (entry.exclude ? "^" : "");
+    if (!protocols.empty()) apart.push_back(prefix + join(protocols, ","));
+    if (mode == UZIP_MODE_FORCE) protocols.push_back("Simple");
+    if (!protocols.empty()) agreed.push_back(prefix + join(protocols, ","));
   }
-  *upstreamProto = join(kept, ";");
+  upstream->agreed = join(agreed, ";");
+  upstream->apart = join(apart, ";");
   return true;
 }
 
-bool uzipParseKnobs(uzipKnobs const& knobs, uzipPolicy* policy, std::string* upstreamProto, std::string* error) {
+bool uzipParseKnobs(uzipKnobs const& knobs, uzipPolicy* policy, uzipUpstreamProto* upstream, std::string* error) {
   policy->enable = 1;
   policy->exact = 0;
   policy->minBytes = UZIP_MIN_BYTES_DEFAULT;
@@ -158,7 +159,7 @@ bool uzipParseKnobs(uzipKnobs const& knobs, uzipPolicy* policy, std::string* ups
   return parseSwitch("NCCL_UZIP_ENABLE", knobs.enable, &policy->enable, error) &&
          parseSwitch("NCCL_UZIP_EXACT", knobs.exact, &policy->exact, error) &&
          parseBytes("NCCL_UZIP_MIN_BYTES", knobs.minBytes, &policy->minBytes, error) &&
-         uzipParseProto(knobs.proto, policy->modes, upstreamProto, error);
+         uzipParseProto(knobs.proto, policy->modes, upstream, error);
 }
 
 bool uzipWanted(uzipPolicy const& policy) {

@@ -61,10 +61,15 @@ struct uzipKnobs {
   char const* proto;     // NCCL_PROTO
 };
 
-// Fills enable, exact, minBytes and modes. `upstreamProto` becomes NCCL_PROTO without the token UZIP, for NCCL's own
-// parser; empty means that NCCL is to see no list. False with an `error` that names variable, value and what is
-// allowed.
-bool uzipParseKnobs(uzipKnobs const& knobs, uzipPolicy* policy, std::string* upstreamProto, std::string* error);
+// NCCL_PROTO for NCCL's own parser; empty means that NCCL is to see no list.
+struct uzipUpstreamProto {
+  std::string agreed;  // with Simple where UZIP is forced, since UZIP rides on it
+  std::string apart;   // what the user wrote without UZIP, for ranks that could not agree: their peers see no more
+};
+
+// Fills enable, exact, minBytes and modes, and `upstream` from NCCL_PROTO. False with an `error` that names variable,
+// value and what is allowed.
+bool uzipParseKnobs(uzipKnobs const& knobs, uzipPolicy* policy, uzipUpstreamProto* upstream, std::string* error);
 
 // The NCCL_PROTO part of it alone:
 //   UZIP            UZIP wherever Simple would run; NCCL sees Simple
@@ -74,7 +79,7 @@ bool uzipParseKnobs(uzipKnobs const& knobs, uzipPolicy* policy, std::string* ups
 //   Simple, LL      no UZIP
 //   ^LL             UZIP where it pays; with Simple excluded, no UZIP
 // Each `function:list` entry behind a semicolon follows the same rules for that function.
-bool uzipParseProto(char const* proto, uint8_t modes[UZIP_POLICY_FUNCS], std::string* upstreamProto,
+bool uzipParseProto(char const* proto, uint8_t modes[UZIP_POLICY_FUNCS], uzipUpstreamProto* upstream,
                     std::string* error);
 
 // Does any function use UZIP under this policy?

@@ -3,7 +3,8 @@
 //
 // C interface of nccl-uzip beside that of NCCL. C99. Every function returns ncclSuccess, or ncclInvalidArgument for a
 // null pointer, a communicator that is not one, or a `size` that this library does not know; ncclGetLastError then
-// has the text. None of them waits for the GPU or for other ranks, and all may be called from any thread while the
+// has the text. Structures grow at their end: a `size` from that of the first version up to the library's own is
+// accepted, and only so much is written; a larger one means that the program was built against a newer header. None of them waits for the GPU or for other ranks, and all may be called from any thread while the
 // communicator lives.
 
 #ifndef NCCL_UZIP_H_
@@ -36,7 +37,9 @@ typedef struct {
   uint64_t recvRawBytes;  // payload bytes received over framed links
   uint64_t recvWireBytes;  // what arrived for them
   uint64_t sendSlices;  // framed slices sent
-  uint64_t sendSlicesRaw;  // of those: sent as they are, because they do not compress or are small
+  // Of those, sent without encoding: small, of another type, not compressible (also while the sender backs off), passed
+  // on raw, or poison.
+  uint64_t sendSlicesRaw;
   uint64_t fwdSlices;  // of those: passed on as they came
   uint64_t recvSlices;  // framed slices received
   uint64_t ops;  // collectives run by UZIP, as the channel that saw most of them counts

@@ -50,7 +50,7 @@ void ncclUzipNetConnect(struct ncclComm* comm, struct ncclConnInfo* conn);
 
 // --- Choice of UZIP ----------------------------------------------------------------------------------------
 
-// NCCL_PROTO as NCCL's parser is to see it; null for no list.
+// NCCL_PROTO as NCCL's parser is to see it, once the ranks have agreed or failed to; null for no list.
 char const* ncclUzipUpstreamProto(struct ncclComm* comm, char const* proto);
 
 // Makes the entry of ring Simple the better of Simple and UZIP. `table` is [NCCL_NUM_ALGORITHMS][NCCL_NUM_PROTOCOLS].
@@ -70,7 +70,8 @@ int ncclUzipDevFuncId(int func, int devRedOp, int datatype, int algorithm);
 
 // --- Errors ------------------------------------------------------------------------------------------------
 
-// ncclRemoteError once a kernel has refused a slot; says which in the log, once.
+// ncclRemoteError once a kernel has refused a slot, until the communicator is being destroyed; says which in the log,
+// once.
 ncclResult_t ncclUzipAsyncError(struct ncclComm* comm);
 
 #endif  // UZIP_HOST_H_
