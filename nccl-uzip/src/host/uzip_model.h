@@ -12,7 +12,7 @@
 #include <stdint.h>
 
 // Raw bytes per nanosecond (GB/s) that one channel of 512 threads decodes, reduces and encodes:
-// perf/codec/fused_perf, mode `reduce`, bf16 N(0, 0.02) on an H200 gives 4.2 with one channel and 3.7 with 32.
+// perf/codec/fused_perf, mode `reduce`, bf16 N(0, 0.02) on an H200 gives 4.1 with one channel and 3.6 with 32.
 #define UZIP_CHANNEL_GBPS 3.5
 // What a ring step costs beyond Simple, in microseconds: the first slice leaves only when it is encoded.
 #define UZIP_STEP_LATENCY_US 4.0
