@@ -103,6 +103,7 @@ def test_a_stranger_does_not_disturb(programs: Programs) -> None:
 
 def test_missing_ranks_are_named(programs: Programs) -> None:
     envs = torch_style(4, free_port(), UZIP_PERF_TIMEOUT="2")
+    envs[2]["UZIP_PERF_TIMEOUT"] = "30"  # it must see rank 0 end, not its own limit
     ended = meet(programs, [envs[0], envs[2]])
     assert ended[0].status == 1
     assert "rank(s) 1, 3 did not connect" in ended[0].err and "UZIP_PERF_TIMEOUT" in ended[0].err
