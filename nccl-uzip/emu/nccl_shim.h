@@ -359,24 +359,13 @@ inline void reduceCopy(int thread, int nThreads, uint64_t redArg, bool postOp, i
 
 // --- Primitives ----------------------------------------------------------------------------------------------------------
 
-template <int MaxRecv_, int MaxSend_>
+template <int Receives, int Sends>
 struct FanAsymmetric {
-  static constexpr int MaxRecv = MaxRecv_, MaxSend = MaxSend_;
-  int nr, ns;
-  FanAsymmetric() = default;
-  FanAsymmetric(int nrecv, int nsend) : nr(nrecv), ns(nsend) {}
-  int nrecv() const { return MaxRecv ? nr : 0; }
-  int nsend() const { return MaxSend ? ns : 0; }
+  static constexpr int MaxRecv = Receives;
+  static constexpr int MaxSend = Sends;
 };
-template <int MaxArity>
-struct FanSymmetric {
-  static constexpr int MaxRecv = MaxArity, MaxSend = MaxArity;
-  int n;
-  FanSymmetric() = default;
-  FanSymmetric(int nrecv, int) : n(nrecv) {}
-  int nrecv() const { return n; }
-  int nsend() const { return n; }
-};
+template <int Both>
+using FanSymmetric = FanAsymmetric<Both, Both>;
 
 template <typename T, typename RedOp, typename Fan, int Direct, typename Proto, int P2p, bool isNetOffload = false>
 class Primitives;
