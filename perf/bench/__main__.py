@@ -1,6 +1,6 @@
 # SPDX-FileCopyrightText: Copyright (c) 2026 the nccl-uzip authors
 # SPDX-License-Identifier: Apache-2.0
-"""Command line of the A/B harness: ``ab`` for one comparison, ``issue2`` for all rows of the main job."""
+"""Command line of the A/B harness: ``ab`` for one comparison, ``main`` for all rows of the main job."""
 
 from __future__ import annotations
 
@@ -65,7 +65,7 @@ def _arguments(argv: list[str]) -> argparse.Namespace:
     ab.add_argument("--env-b", action="append", default=[], metavar="K=V")
     ab.add_argument("--json", type=Path, metavar="FILE")
 
-    rows = sub.add_parser("issue2", parents=[common], help="all rows of the main job; goes on where it stopped")
+    rows = sub.add_parser("main", parents=[common], help="all rows of the main job; goes on where it stopped")
     rows.add_argument("--out", type=Path, required=True, metavar="DIR", help="a JSON per row, results.json, results.md")
     rows.add_argument("--payload", type=Path, default=Path("build/payload/minilm.bf16"), help="the real weights")
     rows.add_argument("--budget", type=float, default=480, metavar="S", help="start no row that would end later")

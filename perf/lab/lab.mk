@@ -26,4 +26,4 @@ demo-gpu: lib lib-stock perf payload
 	@$(PY) -m demo gpu --payload '$(PAYLOAD_BF16)' --json $(BUILD)/demo.json
 
 bench: lib lib-stock perf payload ## stock against nccl-uzip, all rows of the main job; build/bench
-	@$(PY) -m perf.bench issue2 --payload '$(PAYLOAD_BF16)' --out $(BUILD)/bench
+	@$(PY) -m perf.bench main --payload '$(PAYLOAD_BF16)' --out $(BUILD)/bench

@@ -162,21 +162,21 @@ def test_rows_are_kept_and_taken_up_again(
 ) -> None:
     out = tmp_path / "out"
     args = ("--out", str(out), "--payload", str(tmp_path / "w.bf16"), "--only", "weights 10gbit")
-    assert bench("issue2", *args, "--budget", "1") == 3
+    assert bench("main", *args, "--budget", "1") == 3
     assert json.loads((out / "results.json").read_text())["unfinished"] == [
         "all_reduce weights 10gbit",
         "broadcast weights 10gbit",
     ]
-    assert bench("issue2", *args) == 0
+    assert bench("main", *args) == 0
     results = json.loads((out / "results.json").read_text())
     assert list(results["rows"]) == ["all_reduce weights 10gbit", "broadcast weights 10gbit"]
     assert (out / "results.md").read_text().count("| 128M |") == 2
     (tmp_path / "log").unlink()
-    assert bench("issue2", *args) == 0
+    assert bench("main", *args) == 0
     assert not (tmp_path / "log").exists(), "a row that was there was measured again"
     library(tmp_path / "b.so", name="B", speed=1.1)
     capsys.readouterr()
-    assert bench("issue2", *args, "--only", "all_reduce weights 10gbit") == 1
+    assert bench("main", *args, "--only", "all_reduce weights 10gbit") == 1
     assert (tmp_path / "log").exists(), "a row of another library was taken for measured"
 
 
@@ -185,7 +185,7 @@ def test_a_row_that_fails_does_not_stop_the_others(
 ) -> None:
     (tmp_path / "perf/all_reduce_perf").unlink()
     out = tmp_path / "out"
-    assert bench("issue2", "--out", str(out), "--payload", str(tmp_path / "w.bf16"), "--only", "random") == 2
+    assert bench("main", "--out", str(out), "--payload", str(tmp_path / "w.bf16"), "--only", "random") == 2
     results = json.loads((out / "results.json").read_text())
     assert list(results["rows"]) == ["broadcast random 10gbit"]
     assert "no program" in results["errors"]["all_reduce random 10gbit"]
