@@ -4,8 +4,8 @@
 // All-reduce over UZIP: the ring algorithm with one send of lookahead. Chunks and slices, and what is reduced with what in which
 // order, are those of upstream's ring over Simple, or results would not be equal. Only the order in which one rank works on
 // different chunks differs: a ring that waits for the last chunk of a loop before it sends the first one of the next leaves the
-// wire idle for as long as a slice takes to be decoded, reduced and encoded (measured at 10 Gbit/s, two ranks: 25 of 98 ms for
-// 128 MiB). Here that first send goes before the loop's last receive.
+// wire idle for as long as a slice takes to be decoded, reduced and encoded. Here that first send goes before the loop's last
+// receive.
 //
 // Credits: a chunk takes half of a connection's steps. When a rank sends ahead, its next rank may still hold the one chunk
 // sent before, which leaves just enough steps; that rank consumes it after a send ahead of its own, which waits for nothing else.
